@@ -1,7 +1,7 @@
 """Builds the wheel: one package, `fedstride`, that contains the other packages, `conf/` and the Flower app.
 
-In a clone the packages are next to each other, with imports such as `from strategies.norms import ...`. In the
-wheel the same line is `from fedstride.strategies.norms import ...`. Only these imports differ. If a reference
+In a clone the packages are next to each other, with imports such as `from strategies.fedlws import ...`. In the
+wheel the same line is `from fedstride.strategies.fedlws import ...`. Only these imports differ. If a reference
 cannot be rewritten, the build fails. An editable install uses the clone itself.
 """
 

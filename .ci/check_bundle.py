@@ -24,7 +24,7 @@ inside = zipfile.ZipFile(wheel).namelist()
 HELD = (
     "conf/config.yaml",
     "py.typed",
-    "strategies/norms.py",
+    "strategies/norm_analysis.py",
     "server_app/app.py",
     "confinement/steps.py",
     "node/commands.py",

@@ -15,7 +15,7 @@ from typing import Any
 
 import benchmarks
 from benchmarks import Measured
-from server_app.machine import hardware, versions
+from server_app.records.versions import hardware, versions
 
 UNITS = {"s": (1e3, "ms"), "B": (1e-6, "MB"), "1": (1e2, "%")}
 """How values are printed: factor and unit."""

@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from fedstride import wire
 from fedstride.errors import RunError
-from server_app.checkpoint import FOLDER as CHECKPOINTS
-from server_app.lines import read_lines
+from fedstride.messages import wire
+from server_app.records.checkpoint import FOLDER as CHECKPOINTS
+from server_app.records.line_files import read_lines
 
 INTERVAL = 0.1
 """Seconds between two looks at the memory of the processes."""

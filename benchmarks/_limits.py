@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import seconds
-from fedstride.tasks.layout import place_images
+from fedstride.tasks.forms.memory_layout import place_images
 
 SIZE = {"cpu": 1024, "cuda": 8192}
 """Rows and columns of the matrices; a copy has as many MiB / 8."""

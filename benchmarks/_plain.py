@@ -15,8 +15,11 @@ import torch
 from torch import nn
 
 from fedstride import seeds
-from fedstride.tasks import data, layout, models, partitions
-from fedstride.tasks.tensors import Examples
+from fedstride.tasks import data
+from fedstride.tasks.forms import memory_layout
+from fedstride.tasks.models import networks_by_name
+from fedstride.tasks.models.tensors import Examples
+from fedstride.tasks.partitions import schemes
 from server_app.config.schema import Config
 
 WORKERS = 2
@@ -46,11 +49,13 @@ def shared(value: torch.Tensor) -> torch.Tensor:
 def work(config: Config) -> Work:
     """The work of a run with this configuration."""
     source = data.load(config.task)
-    parts = partitions.partition(config.partition, source.divisible, config.clients, config.seed)
+    parts = schemes.partition(config.partition, source.divisible, config.clients, config.seed)
     train_x, train_y = prepared(Examples(source.train_x, source.train_y, source.spec, device=torch.device("cpu")))
     clients = [Client(train_x[part], train_y[part]) for part in map(torch.from_numpy, map(np.array, parts))]
     test = prepared(Examples(source.test_x, source.test_y, source.spec, device=torch.device("cpu")))
-    return Work(clients, test, models.build(config.model, source.spec.inputs, source.spec.outputs, config.seed))
+    return Work(
+        clients, test, networks_by_name.build(config.model, source.spec.inputs, source.spec.outputs, config.seed)
+    )
 
 
 def _laid(client: Client, placed: bool) -> Client:
@@ -60,7 +65,9 @@ def _laid(client: Client, placed: bool) -> Client:
     """
     if client.x.dim() != 4:
         return client
-    return Client(layout.as_images(client.x) if placed else torch.empty(client.x.shape).copy_(client.x), client.y)
+    return Client(
+        memory_layout.as_images(client.x) if placed else torch.empty(client.x.shape).copy_(client.x), client.y
+    )
 
 
 def prepared(examples: Examples) -> Client:
@@ -80,7 +87,7 @@ class Plain:
         self._clients, self._test = [_laid(client, placed) for client in clients], _laid(test, placed)
         self._network = own if network is None else network
         if placed:
-            self._network = layout.place(self._network, torch.device("cpu"))
+            self._network = memory_layout.place(self._network, torch.device("cpu"))
         self._weights = {name: shared(value) for name, value in self._network.state_dict().items()}
         self._results = [{name: shared(value) for name, value in self._weights.items()} for _ in self._clients]
         self._config = config

@@ -19,13 +19,14 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from benchmarks import Measured, seconds
-from fedstride import wire
-from fedstride.arrays import Arrays, to_record, views
+from fedstride.arrays.named import Arrays, to_record, views
 from fedstride.flower import identity
-from fedstride.tasks import models, tensors
+from fedstride.messages import wire
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.parts import MODELS
-from strategies import Fedalr, FedAvg, FedDyn, FedLWS, FedNNNN, NormAnalysis, Scaffold, TwoDLRD, kernels
+from fedstride.tasks.models import networks_by_name, tensors
+from fedstride.tasks.table import MODELS
+from strategies import Fedalr, FedAvg, FedDyn, FedLWS, FedNNNN, NormAnalysis, Scaffold, TwoDLRD
+from strategies.sums import kernels
 
 CLIENTS = 20
 FLOOR = f"one copy of the bytes of {CLIENTS} replies of a ResNet-18"
@@ -166,7 +167,7 @@ class Nodes(Grid):
 def resnet18() -> Arrays:
     """The arrays of an untrained ResNet-18 for 1,000 classes: 11.7 million parameters."""
     inputs = Inputs(Kind.IMAGE, (3, 224, 224))
-    return tensors.to_arrays(models.build(MODELS.config("resnet18")(), inputs, 1000, seed=1))
+    return tensors.to_arrays(networks_by_name.build(MODELS.config("resnet18")(), inputs, 1000, seed=1))
 
 
 def noisy(model: Arrays, client: int) -> Arrays:

@@ -17,12 +17,13 @@ from flwr.app import Context, Message
 from torch import nn
 
 from benchmarks import Measured, seconds
-from client_app import composition, state, work
+from client_app import combined_methods, from_message
 from client_app.app import app
-from client_app.method import Plan, steps
-from client_app.training import train
-from fedstride import wire
-from fedstride.tasks.tensors import load_arrays
+from client_app.state import client_state
+from client_app.training.loop import train
+from client_app.training.method import Plan, steps
+from fedstride.messages import wire
+from fedstride.tasks.models.tensors import load_arrays
 from lab.engine.local import LocalGrid
 from server_app import session
 from server_app.config.compose import compose
@@ -74,7 +75,7 @@ class Local:
     def __init__(self, message: Message, context: Context) -> None:
         config = message.content.config_records[wire.CONFIG]
         self._message, self._config, self._context = message, config, context
-        self._job = work.read(config, context)
+        self._job = from_message.read(config, context)
         self._plan = self.begin()
         self._steps = list(steps(self._job, self._plan))  # drawn once: a plan's mini-batches can be an iterator
         self._drawn = [torch.from_numpy(positions) for positions, _ in self._steps]
@@ -83,9 +84,9 @@ class Local:
     def begin(self) -> Plan:
         """The plan of the method, which is a pass over the data if it is FedNLR's."""
         content = self._message.content
-        load_arrays(self._job.model, composition.arrays_in(wire.ARRAYS, content.array_records[wire.ARRAYS]))
-        states = state.store(self._config, self._context, self._job.client_id).load().states
-        return composition.of(self._job, self._config).begin(self._job, content, states)
+        load_arrays(self._job.model, combined_methods.arrays_in(wire.ARRAYS, content.array_records[wire.ARRAYS]))
+        states = client_state.store(self._config, self._context, self._job.client_id).load().states
+        return combined_methods.of(self._job, self._config).begin(self._job, content, states)
 
     def train(self) -> None:
         """Our training loop with this plan."""

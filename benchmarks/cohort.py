@@ -34,18 +34,18 @@ from torch import nn
 from benchmarks import Measured, _limits, rivals, seconds
 from benchmarks._plain import Client, Work, prepared
 from client_app.app import app
-from client_app.parts import OBJECTIVES, RULES
-from fedstride import wire
-from fedstride.arrays import to_record
+from client_app.table import OBJECTIVES, RULES
+from fedstride.arrays.named import to_record
 from fedstride.errors import RunError
 from fedstride.flower import identity
+from fedstride.messages import wire
 from fedstride.parts import USER_PARTS, Part
-from fedstride.tasks import models, numerics
 from fedstride.tasks.data import Data
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.models import networks_by_name, numerics
+from fedstride.tasks.models.tensors import Examples, pick_device, to_arrays
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.tensors import Examples, pick_device, to_arrays
+from fedstride.tasks.table import MODELS, PARTITIONS, TASKS
 from lab.engine.local import LocalGrid
 from lab.engine.together import training as together_training
 from lab.engine.together.grid import TogetherGrid
@@ -244,7 +244,7 @@ def network(model: str, shape: tuple[int, ...]) -> nn.Module:
     """The network of a case for images of this shape."""
     spec = _spec(shape)
     with _pfl():
-        return models.build(MODELS.config(model)(), spec.inputs, spec.outputs, seed=1)
+        return networks_by_name.build(MODELS.config(model)(), spec.inputs, spec.outputs, seed=1)
 
 
 def _pfl() -> AbstractContextManager[object]:

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import Measured
-from fedstride.flower.connecting import uses_http
+from fedstride.flower.for_nodes.connecting import uses_http
 from lab.deployment.certificates import make
 from lab.flower.command import environment, free_port
-from server_app.lines import read_lines
+from server_app.records.line_files import read_lines
 
 FLOOR = "the median round with flower-supernode"
 

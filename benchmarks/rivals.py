@@ -30,7 +30,7 @@ from benchmarks._environments import python
 from benchmarks._plain import Work, work
 from fedstride.errors import RunError
 from server_app.config.compose import compose
-from server_app.lines import read_lines
+from server_app.records.line_files import read_lines
 
 FLOOR = "`fedstride run --no-compare strategy=fedavg`, doing the same work"
 ROUNDS = 6

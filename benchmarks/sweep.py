@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from benchmarks import Measured
 from benchmarks._command import fedstride
-from fedstride.cores import cores
+from fedstride.processes.cores import cores
 
 FLOOR = "the training of all clients, divided by the cores"
 METHODS = ["strategy=fedavg,fednnnn,fedalr,fedavg+fedlws", "client=sgd,fednlr"]

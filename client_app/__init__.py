@@ -6,17 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .method import Method as Method
-    from .method import Plan as Plan
-    from .method import Returned as Returned
     from .rules.fednlr import NeuronSGD as NeuronSGD
     from .rules.fednlr import network_rates as network_rates
+    from .training.method import Method as Method
+    from .training.method import Plan as Plan
+    from .training.method import Returned as Returned
 
 MODULE_OF = {
-    "Method": "method",
+    "Method": "training.method",
     "NeuronSGD": "rules.fednlr",
-    "Plan": "method",
-    "Returned": "method",
+    "Plan": "training.method",
+    "Returned": "training.method",
     "network_rates": "rules.fednlr",
 }
 """The public names of this package and their modules. They are imported on first use, because they need torch."""

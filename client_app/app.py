@@ -1,7 +1,7 @@
 """The ClientApp: handles the messages for training, evaluation and the roll call.
 
-It contains no code for a particular method: the methods of the round (`composition.py`) plan the training, and
-`training.py` executes it. `stages.py` has the stages of a training.
+It contains no code for a particular method: the methods of the round (`combined_methods.py`) plan the training,
+and `training/loop.py` executes it. `stages.py` has the stages of a training.
 """
 
 from __future__ import annotations
@@ -19,22 +19,26 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 import fedstride
-from fedstride import seeds, wire
-from fedstride.arrays import to_record
-from fedstride.code import client_code
+from fedstride import seeds
+from fedstride.arrays.named import to_record
 from fedstride.errors import ConfigError
 from fedstride.flower.logs import log
-from fedstride.records import config_records
-from fedstride.tasks.seeded import seeded
-from fedstride.tasks.tensors import evaluate
+from fedstride.messages import wire
+from fedstride.messages.code_digest import client_code
+from fedstride.messages.records import config_records
+from fedstride.tasks.models.tensors import evaluate
+from fedstride.tasks.models.torch_seeds import seeded
 
-from . import describing, few_of_a_class, frozen, heap, known_data, membership, second_model, withheld, work
-from .client_data import name_of
-from .discreet import discreet
-from .in_kind import in_kind
-from .representations import moments_of_classes
+from . import free_memory, from_message
+from .data import description, rare_classes, small_counts, unchanged_data
+from .data.client_data import name_of
+from .error_replies import discreet
+from .evaluation import membership, second_model
+from .evaluation.representations import moments_of_classes
+from .from_message import Work
+from .packed_messages import in_kind
 from .stages import begin, dropout_seed, load_model, reply, train_alone
-from .work import Work
+from .state import frozen_arrays
 
 app = ClientApp(mods=[discreet, in_kind])
 
@@ -45,8 +49,8 @@ PACKAGE = Path(__file__).resolve().parent
 def train_message(message: Message, context: Context) -> Message:
     """Train the received model on this client's examples and send it back."""
     started = time.perf_counter()
-    heap.keep_freed_memory()
-    job = work.read(config_records(message.content)[wire.CONFIG], context)
+    free_memory.keep_freed_memory()
+    job = from_message.read(config_records(message.content)[wire.CONFIG], context)
     return trained(message, context, job, started)
 
 
@@ -63,17 +67,17 @@ def evaluate_message(message: Message, context: Context) -> Message:
 
     If none are held out, on all its examples. A second model in the message is measured on the same ones.
     """
-    job = work.read(config_records(message.content)[wire.CONFIG], context)
+    job = from_message.read(config_records(message.content)[wire.CONFIG], context)
     if job.protection.is_local:
         raise ConfigError(
             f"this client adds noise itself ({wire.NOISE_MULTIPLIER} = {job.protection.noise_multiplier:g}), so "
             "it does not report metrics of its data; set evaluate_clients=false"
         )
     examples = job.measured
-    withheld.check_size(len(examples), job.min_rows, "measure")
+    small_counts.check_size(len(examples), job.min_rows, "measure")
     _, held = load_model(job, message)
     seed = seeds.derive(job.seed, "evaluate", job.server_round, job.client_id)
-    figures = withheld.figures(evaluate(job.model, examples, seed), examples, job.min_rows)
+    figures = small_counts.figures(evaluate(job.model, examples, seed), examples, job.min_rows)
     told = membership.answer(job, config_records(message.content)[wire.CONFIG], context.node_config)
     second = second_model.figures(job, message, examples, seed, figures) if second_model.is_asked(message) else {}
     metrics = MetricRecord(
@@ -100,21 +104,21 @@ def roll_call(message: Message, context: Context) -> Message:
     config = config_records(message.content)[wire.CONFIG]
     if config.get(wire.DESCRIPTION):
         return _description(message, config, context)
-    job = work.read(config, context)
+    job = from_message.read(config, context)
     if config.get(wire.CLASS_MOMENTS):
         return _class_moments(message, job)
-    known_data.check(config, context, job.client_id, job.content)
-    if said := few_of_a_class.line(job.examples, job.held_out):
+    unchanged_data.check(config, context, job.client_id, job.content)
+    if said := rare_classes.line(job.examples, job.held_out):
         log(WARNING, "client %d: %s", job.client_id, said)
     facts = ConfigRecord(
         {
-            **(work.moments(job) if config.get(wire.MOMENTS) else {}),
+            **(from_message.moments(job) if config.get(wire.MOMENTS) else {}),
             **_who(config, context, job.client_id),
             wire.NUM_EXAMPLES: 1 if job.protection.is_local else len(job.examples),
             "device": str(job.device),
             wire.PACKED: "yes",
             **({} if job.protection.is_local else _of_few(job)),
-            **frozen.present(config, job.parts.frozen),
+            **frozen_arrays.present(config, job.parts.frozen),
         }
     )
     return Message(content=RecordDict({wire.ROLL_CALL: facts}), reply_to=message)
@@ -133,8 +137,8 @@ def _who(config: ConfigRecord, context: Context, client_id: int) -> dict[str, An
 
 
 def _description(message: Message, config: ConfigRecord, context: Context) -> Message:
-    found = describing.described(config, context)
-    facts = {**found, **_who(config, context, describing.client_id_of(config, context))}
+    found = description.described(config, context)
+    facts = {**found, **_who(config, context, description.client_id_of(config, context))}
     return Message(content=RecordDict({wire.ROLL_CALL: ConfigRecord(facts)}), reply_to=message)
 
 

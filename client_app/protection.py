@@ -1,7 +1,7 @@
 """Protects a client's update before it is sent: clipping, and local noise.
 
 The settings come from the server and from the node's node-config; the stricter value of each is used. The
-mechanism itself is in `fedstride/mechanism.py`.
+mechanism itself is in `fedstride/noise/gaussian_mechanism.py`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedstride import mechanism, wire
-from fedstride.arrays import Arrays
+from fedstride.arrays.finite import held_in, put_back, taken_out
+from fedstride.arrays.named import Arrays
+from fedstride.arrays.on_device import placed
 from fedstride.errors import ConfigError
-from fedstride.finite import held_in, put_back, taken_out
-from fedstride.keystream import Keystream, new_secret
-from fedstride.placing import placed
+from fedstride.messages import wire
+from fedstride.noise import gaussian_mechanism
+from fedstride.noise.keystream import Keystream, new_secret
 
-from .discreet import is_desk
-from .releases import Releases
+from .error_replies import is_desk
+from .state.releases import Releases
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,14 @@ def _read(config: Mapping[str, Any], where: str) -> Protection:
         # A misspelt key must not leave the update unprotected.
         if key not in known and key.lower().startswith(("clip", "noise")):
             raise ConfigError(f"{where}: unknown key {key!r}; known keys: {', '.join(known)}")
-    least, most = mechanism.CLIPPING_NORMS
+    least, most = gaussian_mechanism.CLIPPING_NORMS
     clipping_norm = config.get(wire.CLIPPING_NORM, math.inf)
     noise_multiplier = config.get(wire.NOISE_MULTIPLIER, 0.0)
-    if wire.CLIPPING_NORM in config and not mechanism.is_between(clipping_norm, least, most):
+    if wire.CLIPPING_NORM in config and not gaussian_mechanism.is_between(clipping_norm, least, most):
         raise ConfigError(f"{where}: {wire.CLIPPING_NORM} = {clipping_norm!r} must be from {least:g} to {most:g}")
-    weakest, strongest = mechanism.NOISE_MULTIPLIERS
-    if not mechanism.is_between(noise_multiplier, weakest, strongest) and not (
-        mechanism.is_between(noise_multiplier, 0.0, 0.0)
+    weakest, strongest = gaussian_mechanism.NOISE_MULTIPLIERS
+    if not gaussian_mechanism.is_between(noise_multiplier, weakest, strongest) and not (
+        gaussian_mechanism.is_between(noise_multiplier, 0.0, 0.0)
     ):
         raise ConfigError(
             f"{where}: {wire.NOISE_MULTIPLIER} = {noise_multiplier!r} must be 0, or from {weakest:g} to "
@@ -120,19 +121,19 @@ def protect(
     stream, made = None, 0
     if protection.is_local:
         said = (protection.clipping_norm, protection.noise_multiplier, server_round, client_id)
-        about = mechanism.fingerprint(sent_values, [values], *said)
+        about = gaussian_mechanism.fingerprint(sent_values, [values], *said)
         if protection.noise_seed is None:
             stream, made = releases.stream(about, server_round)
         else:
             stream = Keystream(new_secret(protection.noise_seed), "update", server_round, about)
-    moved, too_long = mechanism.protect(
+    moved, too_long = gaussian_mechanism.protect(
         sent_values,
         values,
         clipping_norm=protection.clipping_norm,
         stddev=protection.noise_multiplier * protection.clipping_norm,
         stream=stream,
     )
-    protected = put_back(mechanism.rounded(moved, sent), held)
+    protected = put_back(gaussian_mechanism.rounded(moved, sent), held)
     if not protection.is_local:
         return protected, {**metrics, wire.CLIPPED: float(too_long)}
     reported = {

@@ -12,23 +12,25 @@ from dataclasses import dataclass
 
 from flwr.app import Context, Message, MetricRecord, RecordDict
 
-from fedstride import seeds, wire
-from fedstride.arrays import Arrays, declare, to_record
+from fedstride import seeds
+from fedstride.arrays.named import Arrays, declare, to_record
+from fedstride.arrays.on_device import record_of, values
 from fedstride.errors import ConfigError
-from fedstride.placing import record_of, values
-from fedstride.records import array_records, config_records
-from fedstride.tasks import numerics
-from fedstride.tasks.freezing import fixed_norms
-from fedstride.tasks.tensors import buffer_names, to_arrays
+from fedstride.messages import wire
+from fedstride.messages.records import array_records, config_records
+from fedstride.tasks.models import numerics
+from fedstride.tasks.models.frozen_choice import fixed_norms
+from fedstride.tasks.models.tensors import buffer_names, to_arrays
 
-from . import composition, frozen, protection, state
-from .composition import Composition
-from .method import Plan, Result, steps
-from .releases import Releases, releases_of
-from .state import Store
-from .training import train
-from .withheld import of_enough
-from .work import Work, load_into
+from . import combined_methods, protection
+from .combined_methods import Composition
+from .data.small_counts import of_enough
+from .from_message import Work, load_into
+from .state import client_state, frozen_arrays
+from .state.client_state import Store
+from .state.releases import Releases, releases_of
+from .training.loop import train
+from .training.method import Plan, Result, steps
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,8 @@ def begin(
             key="client.batch_size",
         )
     config = config_records(message.content)[wire.CONFIG]
-    methods = composition.of(job, config)
-    store = state.store(config, context, job.client_id)
+    methods = combined_methods.of(job, config)
+    store = client_state.store(config, context, job.client_id)
     kept = store.load()
     sent, held = (load or load_model)(job, message)
     plan = methods.begin(job, message.content, kept.states)
@@ -144,8 +146,10 @@ def load_model(job: Work, message: Message, *, loaded: bool = False) -> Loaded:
     if wire.ARRAYS not in records:
         found = f"its ArrayRecords are {sorted(records)}" if records else "it has no ArrayRecords"
         raise ConfigError(f"the message has no ArrayRecord {wire.ARRAYS!r} with the model: {found}")
-    sent = composition.arrays_in(wire.ARRAYS, records[wire.ARRAYS], values)
-    frozen_ones = frozen.find(config_records(message.content)[wire.CONFIG], message.content, job.parts.frozen)
+    sent = combined_methods.arrays_in(wire.ARRAYS, records[wire.ARRAYS], values)
+    frozen_ones = frozen_arrays.find(
+        config_records(message.content)[wire.CONFIG], message.content, job.parts.frozen
+    )
     if both := set(sent) & set(frozen_ones.arrays):
         raise ConfigError(f"the received model contains {min(both)!r}, which is frozen on this client")
     if not loaded:

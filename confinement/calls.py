@@ -1,6 +1,6 @@
 """The numbers of system calls: only those that the filter or this package needs.
 
-The kernel never changes a number. `tests/confinement/test_calls.py` compares them with the kernel's headers.
+The kernel never changes a number. `tests/confinement/test_call_numbers.py` compares them with its headers.
 """
 
 from __future__ import annotations

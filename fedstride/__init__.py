@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from lab.python.results import Results as Results
     from strategies import *  # noqa: F403
 
-    from .figure import Figure as Figure
-    from .metrics import Metric as Metric
-    from .metrics import declare as declare
+    from .figures.figure import Figure as Figure
+    from .figures.metrics import Metric as Metric
+    from .figures.metrics import declare as declare
     from .parts import part as part
     from .settings import Setting as Setting
     from .tasks.data import Data as Data
-    from .tasks.divisible import Divisible as Divisible
     from .tasks.inputs import Inputs as Inputs
     from .tasks.inputs import Kind as Kind
+    from .tasks.partitions.divisible import Divisible as Divisible
     from .tasks.spec import Spec as Spec
     from .tasks.spec import Target as Target
 
@@ -43,15 +43,15 @@ __version__ = "0.1.0"
 
 _MODULE_OF = {
     "Data": "tasks.data",
-    "Divisible": "tasks.divisible",
-    "Figure": "figure",
+    "Divisible": "tasks.partitions.divisible",
+    "Figure": "figures.figure",
     "Inputs": "tasks.inputs",
     "Kind": "tasks.inputs",
-    "Metric": "metrics",
+    "Metric": "figures.metrics",
     "Setting": "settings",
     "Spec": "tasks.spec",
     "Target": "tasks.spec",
-    "declare": "metrics",
+    "declare": "figures.metrics",
     "part": "parts",
 }
 

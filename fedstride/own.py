@@ -16,8 +16,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from .errors import ConfigError, unknown
+from .figures.scores import SCORES, own_figure
 from .parts import HALF, METRIC, MODULE_PREFIX, USER_PARTS, Part, Table
-from .scores import SCORES, own_figure
 
 BUNDLED = Path(__file__).resolve().parents[1] / "own_parts"
 """The folder of the file in the app's bundle."""

@@ -18,11 +18,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedstride import homes, ports
-from fedstride.cores import cores
+from fedstride.files import user_folders
+from fedstride.processes import ports
+from fedstride.processes.cores import cores
 
 if TYPE_CHECKING:
-    from fedstride.flower.link import Place
+    from fedstride.flower.for_nodes.connection import Place
 
     from .deployment.expiry import Expiry
     from .flower.target import Target
@@ -60,7 +61,7 @@ def examine(
 
 def _flower() -> list[Finding]:
     """Which Flower nodes of this installation have, and how they reach their SuperLink."""
-    from fedstride.flower.connecting import untested, uses_http
+    from fedstride.flower.for_nodes.connecting import untested, uses_http
 
     try:
         how = "HTTP, on the port for submitting" if uses_http() else "gRPC, on a port of their own"
@@ -89,12 +90,12 @@ ANSWERS = {
     "control": "the port for submitting of a SuperLink of Flower 1.39, whose nodes use gRPC",
     "grpc": "the port for nodes of a SuperLink of Flower 1.39, which use gRPC",
 }
-"""What each answer of `fedstride.flower.connecting.speaks` means."""
+"""What each answer of `fedstride.flower.for_nodes.connecting.speaks` means."""
 
 
 def _superlink(target: Target) -> Finding:
     """Whether the SuperLink at this address has the transport of this machine's nodes."""
-    from fedstride.flower.connecting import speaks, uses_http
+    from fedstride.flower.for_nodes.connecting import speaks, uses_http
 
     from .flower.reach import why
 
@@ -113,7 +114,7 @@ def _superlink(target: Target) -> Finding:
 
 
 def _place(target: Target) -> Place:
-    from fedstride.flower.link import Place
+    from fedstride.flower.for_nodes.connection import Place
 
     trusted = None
     if target.root_certificates is not None:
@@ -133,7 +134,7 @@ def _certificates(given: Sequence[Path]) -> list[Finding]:
     from .flower.target import deployed, named
 
     try:
-        paths = [homes.expanded(path) for path in given]
+        paths = [user_folders.expanded(path) for path in given]
         paths += [trusted for name in deployed() if (trusted := named(name).root_certificates) is not None]
     except ConfigError as error:
         return [Finding("certificates", "warn", str(error))]
@@ -159,7 +160,7 @@ def _secrets(given: Sequence[Path], with_tokens: bool) -> list[Finding]:
     from .deployment.key_files import secrets, tokens
 
     try:
-        found = [*secrets(map(homes.expanded, given)), *(tokens() if with_tokens else [])]
+        found = [*secrets(map(user_folders.expanded, given)), *(tokens() if with_tokens else [])]
     except ConfigError as error:
         return [Finding("keys", "warn", str(error))]
     wrong = [Finding("keys", "fail", f"the {each.what} {each.path} {each.fault}") for each in found if each.fault]
@@ -221,12 +222,12 @@ def _confinement() -> list[Finding]:
 def _folders() -> list[Finding]:
     from fedstride.tasks.cache import cache_dir
     from server_app.config.schema import Config
-    from server_app.folder import runs_dir
+    from server_app.records.run_folder import runs_dir
 
     return [
         _folder("runs", lambda: runs_dir(Config()), "set out=FOLDER or FEDSTRIDE_RUNS"),
         _folder("cache", cache_dir, "set FEDSTRIDE_CACHE"),
-        _folder("flower", homes.flower, "set FLWR_HOME"),
+        _folder("flower", user_folders.flower, "set FLWR_HOME"),
     ]
 
 
@@ -247,7 +248,7 @@ def _folder(topic: str, where: Callable[[], Path], advice: str) -> Finding:
 
 
 def _ports() -> list[Finding]:
-    from fedstride.flower.connecting import uses_http
+    from fedstride.flower.for_nodes.connecting import uses_http
 
     uses = {ports.SUBMITTING: "SuperLink, submitting", ports.NODES: "SuperLink, nodes"}
     with contextlib.suppress(PackageNotFoundError):  # `_packages` says so
@@ -303,7 +304,7 @@ def _data() -> list[Finding]:
     from fedstride.errors import FedstrideError
     from fedstride.settings import REQUIRED
     from fedstride.tasks import data
-    from fedstride.tasks.parts import TASKS
+    from fedstride.tasks.table import TASKS
 
     findings = []
     findings.append(_data_folder())

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from server_app.config import papers
 from server_app.config.compose import choices, describe
-from server_app.config.papers import Choice, Source
-from server_app.config.presets import Preset, impossible, preset, title
+from server_app.config.presets import papers
+from server_app.config.presets.papers import Choice, Source
+from server_app.config.presets.presets import Preset, impossible, preset, title
 
 from .results.grouping import plain
 

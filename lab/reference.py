@@ -13,7 +13,7 @@ from fedstride.parts import Table
 from fedstride.settings import REQUIRED, Field, Kind, fields_of
 from server_app.config.keys import may_change
 from server_app.config.schema import FIXED_ON_RESUME, TABLES, Config
-from strategies.limits import Screening
+from strategies.replies.screening_settings import Screening
 
 COMMAND = "fedstride list --reference"
 

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from fedstride import exits
+from fedstride.processes import exits
 
-from .approve_command import node_approve
-from .log_command import node_log
+from .log.command import node_log
+from .signed_runs.approve_command import node_approve
 
 # Set before Flower is imported: by default, Flower reports usage over the network.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -27,7 +27,7 @@ def node(
 
     It answers a message in a fraction of a second, where flower-supernode takes several seconds.
     """
-    from .supernode import run
+    from .node_command import run
 
     run(arguments or [])
 
@@ -53,7 +53,7 @@ def node_check(
     What of the data is not as the data file says is printed with line and column. Exit code 0 if a node would
     start, 2 if not.
     """
-    from .checking import run
+    from .check_command import run
 
     run(arguments or [], typer.echo)
 
@@ -70,7 +70,7 @@ def node_forget(
     (node-rows) stay, and so do the lines of the ledger. The node must be stopped before. Its log says what was
     removed.
     """
-    from .forgetting import forget
+    from .forget_command import forget
     from .settings import read
 
     for name in forget(word, read(arguments or [])):

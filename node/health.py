@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedstride import __version__, atomic, homes
+from fedstride import __version__
+from fedstride.files import atomic, user_folders
 
-from . import places
+from . import own_files
 
 FORM = 2
 """The version of the file's form."""
@@ -77,7 +78,7 @@ class Health:
 
 def report(path: Path | None = None) -> tuple[int, str]:
     """The exit code, and what a person wants to know, in one line."""
-    path = homes.flower() / places.STATUS if path is None else path
+    path = user_folders.flower() / own_files.STATUS if path is None else path
     try:
         heard, facts = path.stat().st_mtime, json.loads(path.read_text())
     except OSError as error:

@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedstride import wire
 from fedstride.errors import RunError
 from fedstride.faults import Fault, Kind, parsed
-from fedstride.flower.link import (
+from fedstride.flower.for_nodes.connection import (
     AnswerError,
     Arrived,
     Head,
@@ -30,22 +29,23 @@ from fedstride.flower.link import (
     TooLargeError,
     UnreachableError,
 )
-from fedstride.pauses import Growing
+from fedstride.messages import wire
+from fedstride.processes.polling import Growing
 
-from . import accounts as logged
-from . import replies
-from .access import Access
-from .accounts import Accounts, RefusedError
-from .apps import App, Apps
-from .frames import Answer, Request
+from .apps.installed_apps import App, Apps
 from .health import Health
-from .output import Outputs
-from .parts import NO_ANSWER, Until, fetched, handed_over, persistent
-from .processes import DiedError, Processes
-from .replies import Contents, FormError, Reply, form_of
-from .rows import Reader, ReadError
-from .signed_runs import SignedRuns
-from .terms import Terms
+from .log import log_lines as logged
+from .log.log_lines import Accounts, RefusedError
+from .messages import replies
+from .messages.message_parts import NO_ANSWER, Until, fetched, handed_over, persistent
+from .messages.replies import Contents, FormError, Reply, form_of
+from .policy.file_access import Access
+from .policy.message_terms import Terms
+from .processes.control import DiedError, Processes
+from .processes.frames import Answer, Request
+from .processes.output import Outputs
+from .processes.site_rows import Reader, ReadError
+from .signed_runs.checks import SignedRuns
 
 IDLE = (0.03, 3.0)
 """Shortest and longest pause, in seconds, between two questions for a message."""

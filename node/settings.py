@@ -14,21 +14,22 @@ from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-from client_app.state_folder import root
-from fedstride import homes, private, wire
+from client_app.state.state_folder import root
 from fedstride.errors import ConfigError
-from fedstride.flower.link import Place
-from fedstride.flower.trusting import context
-from fedstride.names import FORM, is_name
-from fedstride.ports import NODES
+from fedstride.files import private, user_folders
+from fedstride.flower.for_nodes.certificates import context
+from fedstride.flower.for_nodes.connection import Place
+from fedstride.messages import wire
+from fedstride.messages.node_names import FORM, is_name
+from fedstride.processes.ports import NODES
 from fedstride.tasks.cache import cache_dir
-from fedstride.tasks.site import Site
+from fedstride.tasks.site_file.site import Site
 
-from . import places
+from . import own_files
+from .apps.trusted_keys import trusted_keys
 from .keys import private_key
-from .limits import message_limit
-from .policy import Policy, check_owner, read_data, read_policy
-from .trust import trusted_keys
+from .policy.policy_file import Policy, check_owner, read_data, read_policy
+from .policy.time_limit import message_limit
 
 OFF = "off"
 
@@ -97,8 +98,8 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
     """The settings in these arguments. Raises ConfigError for what is not allowed."""
     given = _parser().parse_args(list(arguments))
     config = node_config(given.node_config)
-    home = homes.flower(environment)
-    site, log, policy = _site(config), _log(config, home / places.LOG), read_policy(_path(config, "policy"))
+    home = user_folders.flower(environment)
+    site, log, policy = _site(config), _log(config, home / own_files.LOG), read_policy(_path(config, "policy"))
     if given.insecure and given.root_certificates:
         raise ConfigError("--insecure and --root-certificates exclude each other: with certificates there is TLS")
     if given.insecure and given.auth_supernode_private_key:
@@ -119,19 +120,19 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         site=site,
         states=root(config).absolute(),
         cache=cache_dir().absolute(),
-        scratch=home / places.SCRATCH / f"{os.getpid()}-{os.urandom(4).hex()}",
-        output=home / places.OUTPUT,
-        rows=home / places.ROWS,
+        scratch=home / own_files.SCRATCH / f"{os.getpid()}-{os.urandom(4).hex()}",
+        output=home / own_files.OUTPUT,
+        rows=home / own_files.ROWS,
         secret=_secret(given.auth_supernode_private_key, config, site, home, log),
         allow_root=given.allow_root,
         name=_name(config),
         log=log,
-        status=home / places.STATUS,
-        lock=home / places.LOCK,
+        status=home / own_files.STATUS,
+        lock=home / own_files.LOCK,
         home=home,
         policy_file=_path(config, "policy"),
         data_file=_path(config, "data"),
-        apps=home / places.APPS,
+        apps=home / own_files.APPS,
         trusted=_trusted(given.trusted_entities, policy),
         wait=given.wait,
         limit=message_limit(environment),

@@ -12,22 +12,23 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedstride import signals, wire
 from fedstride.errors import FedstrideError, require
+from fedstride.figures.metrics import as_text, shown
 from fedstride.flower import grids
 from fedstride.flower.keeping import forget_idle_connections
 from fedstride.flower.logs import log, say_once
-from fedstride.metrics import as_text, shown
+from fedstride.messages import wire
+from fedstride.processes import signals
 
-from . import asking, session, terms
-from .attacks import refuse_attack
+from . import data_descriptions, session, signed_messages
+from .before_training.model_size import check_size
+from .config.attacks import refuse_attack
 from .config.compose import compose
 from .config.overrides import overrides_of
 from .config.schema import Config
-from .progress import Event
-from .round_line import line
+from .reports.progress import Event
+from .reports.round_line import line
 from .rounds import Round
-from .sizes import check_size
 
 app = ServerApp()
 
@@ -48,7 +49,7 @@ def main(grid: Grid, context: Context) -> None:
     try:
         with signals.handled(stop), signals.waking():
             forget_idle_connections(grid)
-            signed = terms.signed_terms(context.run_config)
+            signed = signed_messages.signed_terms(context.run_config)
             config = compose(overrides_of(context.run_config))
             _check_no_files(config)
             if grids.is_deployment(grid):
@@ -57,7 +58,7 @@ def main(grid: Grid, context: Context) -> None:
             prepared = session.prepare(config)
             describes = bool(context.run_config.get(wire.CHECK))
             if signed is not None:
-                terms.check(signed, prepared, describes=describes)
+                signed_messages.check(signed, prepared, describes=describes)
             if describes:
                 _describe(grid, prepared, None if signed is None else signed.run)
                 return
@@ -91,8 +92,8 @@ def main(grid: Grid, context: Context) -> None:
 
 def _describe(grid: Grid, prepared: session.Prepared, word: str | None) -> None:
     """Ask what the sites' data are like, and log what each said."""
-    sites = asking.ask(grid, prepared, word)
-    asking.log_sites(sites, lambda text: log(INFO, wire.SITE_LINE, text))
+    sites = data_descriptions.ask(grid, prepared, word)
+    data_descriptions.log_sites(sites, lambda text: log(INFO, wire.SITE_LINE, text))
 
 
 def _who_stops() -> Callable[[], str]:

@@ -11,19 +11,19 @@ from typing import Any, cast
 from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
-from client_app.parts import OBJECTIVES, RULES, Training
-from fedstride import wire
-from fedstride.arrays import Arrays, Declared
-from fedstride.code import client_code
+from client_app.table import OBJECTIVES, RULES, Training
+from fedstride.arrays.named import Arrays, Declared
 from fedstride.errors import ConfigError, require
+from fedstride.messages import wire
+from fedstride.messages.code_digest import client_code
 from fedstride.own import find
-from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.proxy import NONE
 from fedstride.tasks.spec import Spec
-from strategies.norms import NormAnalysis
-from strategies.parts import PRIVACY, STRATEGIES
-from strategies.rules import RuleStrategy
-from strategies.wrappers import Wrapper
+from fedstride.tasks.table import MODELS, PARTITIONS, TASKS
+from strategies.norm_analysis import NormAnalysis
+from strategies.shell.rule_strategy import RuleStrategy
+from strategies.shell.wrapper import Wrapper
+from strategies.table import PRIVACY, STRATEGIES
 
 from .config.keys import chain, label
 from .config.permits import CHANGED_DATA, CLIENT_CODE

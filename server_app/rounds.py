@@ -14,25 +14,28 @@ from typing import Any, Protocol
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedstride import wire
-from fedstride.arrays import Arrays
+from fedstride.arrays.named import Arrays
 from fedstride.errors import RunError
-from fedstride.records import config_records
+from fedstride.messages import wire
+from fedstride.messages.records import config_records
+from fedstride.messages.varying import Varies
 from fedstride.tasks.spec import Statistics
-from fedstride.varying import Varies
-from strategies.cohort import LEFT_OUT, Cohort
-from strategies.norms import NormAnalysis
+from strategies.norm_analysis import NormAnalysis
+from strategies.replies.cohort import LEFT_OUT, Cohort
 
-from . import membership
-from .ccvr import CCVR
-from .claims import Owner
 from .config.schema import Config
-from .delivery import Delivery
-from .exchange import CohortGrid, exchange
-from .progress import Progress
-from .roll_call import Roster
-from .rows import (
-    Row,
+from .evaluation import membership
+from .evaluation.ccvr import CCVR
+from .evaluation.second_model import Second
+from .exchange.client_ids import Owner
+from .exchange.corrected_replies import limit_counts, set_client_ids
+from .exchange.frozen_arrays import Delivery
+from .exchange.messages import CohortGrid, exchange
+from .exchange.roll_call import Roster
+from .exchange.timeouts import Wait, Waits
+from .records.row_values import Row
+from .reports.progress import Progress
+from .reports.rows import (
     bytes_in,
     decision_figure,
     empty_rounds_reason,
@@ -41,11 +44,8 @@ from .rows import (
     rows_of_measuring,
     with_names,
 )
-from .second import Second
-from .spread import spread
-from .stated import limit_counts, set_client_ids
+from .reports.spread import spread
 from .stopping import quorum_of
-from .waiting import Wait, Waits
 
 Evaluate = Callable[[ArrayRecord, int], Mapping[str, float | list[float]]]
 """The figures of a model at the server, by name."""

@@ -11,44 +11,47 @@ from typing import Any
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
-from fedstride import wire
 from fedstride.errors import ChangedDataError, CheckpointError, RunError
 from fedstride.flower import grids
 from fedstride.flower.logs import log
-from fedstride.signals import Terminated
-from fedstride.tasks import data, frozen, partitions
+from fedstride.messages import wire
+from fedstride.processes.signals import Terminated
+from fedstride.tasks import data
+from fedstride.tasks.models import frozen_cache
+from fedstride.tasks.partitions import schemes
 from fedstride.tasks.spec import Spec, Statistics
-from strategies.norms import NormAnalysis
+from strategies.norm_analysis import NormAnalysis
 
-from . import normalisation
+from .before_training import normalisation
+from .before_training.initial_model import pinned
+from .before_training.mini_batches import check_mini_batches
+from .before_training.model_origin import origin
 from .build import build_strategy, code_of_clients, learning_at_server, message_config
-from .card import Audit
-from .ccvr import CCVR, ccvr_of
-from .checkpoint import FOLDER as CHECKPOINTS
-from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
 from .config.compose import digest
 from .config.defaults import resolved
 from .config.permits import CHANGED_DATA
 from .config.schema import Config
-from .delivery import Delivery
-from .evaluation import CentralEvaluation
-from .folder import check_no_links, new_folder
-from .gathering import check_nodes
-from .initial import pinned
-from .mini_batches import check_mini_batches
-from .origin import origin
-from .progress import Event, Progress
-from .proxy import note_of, proxy_of
-from .records import Records
-from .released import note_releases
-from .restore import restored_clients, restored_metrics
-from .roll_call import Roster
+from .evaluation.ccvr import CCVR, ccvr_of
+from .evaluation.central import CentralEvaluation
+from .evaluation.proxy_set import note_of, proxy_of
+from .evaluation.second_model import Second, second_of
+from .exchange.expected_nodes import check_nodes
+from .exchange.frozen_arrays import Delivery
+from .exchange.roll_call import Roster
+from .exchange.timeouts import CEILING, Waits
+from .records.checkpoint import FOLDER as CHECKPOINTS
+from .records.checkpoint import UNUSED, Checkpoint, newest_checkpoint
+from .records.releases import note_releases
+from .records.restore import restored_clients, restored_metrics
+from .records.row_values import Row
+from .records.run_folder import check_no_links, new_folder
+from .reports.model_card import Audit
+from .reports.progress import Event, Progress
+from .reports.rows import empty_rounds_reason
 from .rounds import Evaluate, Federation, Observer, Round
-from .rows import Row, empty_rounds_reason
-from .second import Second, second_of
+from .run_files import Records
 from .stopping import reason_to_stop
 from .trackers import Tracking, check_trackers
-from .waiting import CEILING, Waits
 
 
 @dataclass(frozen=True)
@@ -105,10 +108,10 @@ def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prep
         notes=notes,
     )
     if evaluation.frozen:
-        frozen.keep(evaluation.frozen)  # clients on this machine then find it in the cache
+        frozen_cache.keep(evaluation.frozen)  # clients on this machine then find it in the cache
     if config.partition.name != "own":  # with `own`, only the nodes can read their data
         # The partition is drawn here once: errors are found now, and clients then find it in the cache.
-        partitions.partition(config.partition, source.divisible, config.clients, config.seed)
+        schemes.partition(config.partition, source.divisible, config.clients, config.seed)
     if config.resume is None:
         return prepared
     return _resumed(prepared, at_server, Path(config.resume).expanduser().resolve())

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedstride.metrics import AGREED, is_better, require_direction
+from fedstride.figures.metrics import AGREED, is_better, require_direction
 
-from .values import number
+from .records.row_values import number
 
 
 def quorum_of(best_quorum: int | None, asked: int, clients: int) -> int:

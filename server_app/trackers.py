@@ -22,7 +22,7 @@ from fedstride.flower.logs import log
 
 from .config.keys import by_key
 from .config.schema import Config
-from .progress import STATES
+from .reports.progress import STATES
 from .rounds import Round
 
 

@@ -1,4 +1,4 @@
-"""Server rules as Flower strategies, one file for each method; `parts.py` lists them.
+"""Server rules as Flower strategies, one file for each method; `table.py` lists them.
 
 The package needs flwr and numpy, but neither torch nor Hydra. A module is imported when one of its names is used.
 """
@@ -9,40 +9,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .limits import Screening as Screening
-    from .means import add_step as add_step
-    from .means import averaged_buffers as averaged_buffers
-    from .means import mean_update as mean_update
-    from .means import movement as movement
-    from .needs import Needs as Needs
-    from .norms import NormAnalysis as NormAnalysis
-    from .parts import *  # noqa: F403
-    from .requests import Request as Request
-    from .rules import RuleStrategy as RuleStrategy
-    from .stack import RoundResult as RoundResult
+    from .norm_analysis import NormAnalysis as NormAnalysis
+    from .replies.needs import Needs as Needs
+    from .replies.screening_settings import Screening as Screening
+    from .shell.requests import Request as Request
+    from .shell.rule_strategy import RuleStrategy as RuleStrategy
+    from .shell.stack import RoundResult as RoundResult
+    from .shell.wrapper import Wrapper as Wrapper
+    from .sums.means import add_step as add_step
+    from .sums.means import averaged_buffers as averaged_buffers
+    from .sums.means import mean_update as mean_update
+    from .sums.means import movement as movement
+    from .table import *  # noqa: F403
     from .testing import make_cohort as make_cohort
-    from .wrappers import Wrapper as Wrapper
 
 _HOMES = {
-    "Request": "requests",
-    "RoundResult": "stack",
-    "Needs": "needs",
-    "NormAnalysis": "norms",
-    "RuleStrategy": "rules",
-    "Screening": "limits",
-    "Wrapper": "wrappers",
-    "averaged_buffers": "means",
+    "Request": "shell.requests",
+    "RoundResult": "shell.stack",
+    "Needs": "replies.needs",
+    "NormAnalysis": "norm_analysis",
+    "RuleStrategy": "shell.rule_strategy",
+    "Screening": "replies.screening_settings",
+    "Wrapper": "shell.wrapper",
+    "averaged_buffers": "sums.means",
     "make_cohort": "testing",
-    "add_step": "means",
-    "mean_update": "means",
-    "movement": "means",
+    "add_step": "sums.means",
+    "mean_update": "sums.means",
+    "movement": "sums.means",
 }
 """The modules of the names that are not parts themselves: base classes and functions to build parts with."""
 
 
 def places() -> dict[str, str]:
     """The module of each name that the package offers; those of parts come from their tables."""
-    from .parts import PRIVACY, STRATEGIES
+    from .table import PRIVACY, STRATEGIES
 
     found = [str(part.place) for table in (STRATEGIES, PRIVACY) for part in table.built_in()]
     chosen = {name: module for module, name in (place.split(":") for place in found) if name[0].isupper()}

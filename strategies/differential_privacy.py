@@ -8,8 +8,8 @@ noise of the standard deviation z C is added
     to each update              if it uses single updates (FedNNNN, Fedalr, FedLWS, medians, Krum).
 
 In both cases one round is one release of multiplier z, of whole numbers with discrete Gaussian noise
-(`fedstride/mechanism.py`). Two federations are neighbours if one client's update is zero in one of them. An update
-that is not finite counts as zero. Which clients reply, and so m, is not secret.
+(`fedstride/noise/gaussian_mechanism.py`). Two federations are neighbours if one client's update is zero in one of
+them. An update that is not finite counts as zero. Which clients reply, and so m, is not secret.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from typing import Annotated, Any, Literal, NamedTuple
 from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
-from fedstride import mechanism, seeds, wire
-from fedstride.arrays import Arrays
+from fedstride import seeds
+from fedstride.arrays.named import Arrays
 from fedstride.errors import CheckpointError, ConfigError, require
-from fedstride.keystream import Keystream, is_secret, new_secret
+from fedstride.messages import wire
+from fedstride.messages.varying import Varies
+from fedstride.noise import gaussian_mechanism
+from fedstride.noise.keystream import Keystream, is_secret, new_secret
 from fedstride.settings import Kind, Setting, check
-from fedstride.varying import Varies
 
-from .cohort import Cohort, Expected, with_models
-from .limits import each_for_itself
-from .needs import Needs
-from .requests import expected_of
-from .stack import Admission, Metrics, Stack
-from .wrappers import Wrapper
+from .replies.cohort import Cohort, Expected, with_models
+from .replies.needs import Needs
+from .replies.screening_settings import each_for_itself
+from .shell.requests import expected_of
+from .shell.stack import Admission, Metrics, Stack
+from .shell.wrapper import Wrapper
 
 Where = Literal["server", "client", "local"]
 
@@ -62,18 +64,22 @@ def protected(
     The noise of a release comes from the secret and a digest of all inputs of the release.
     """
     C = state.clipping_norm
-    about = mechanism.fingerprint(sent, cohort.models, C, noise, [reply.client_id for reply in cohort.replies])
+    about = gaussian_mechanism.fingerprint(
+        sent, cohort.models, C, noise, [reply.client_id for reply in cohort.replies]
+    )
 
     def stream(purpose: str) -> Keystream:
         return Keystream(state.secret, purpose, server_round, about)
 
     if only_the_mean and noise > 0.0:
-        model, too_long = mechanism.protect_mean(
+        model, too_long = gaussian_mechanism.protect_mean(
             sent, cohort.models, clipping_norm=C, stddev=noise * C, stream=stream("sum")
         )
         return Protected([model] * len(cohort), _clipped(cohort, too_long), about)
     found = [
-        mechanism.protect(sent, model, clipping_norm=C, stddev=noise * C, stream=stream(f"update {place}"))
+        gaussian_mechanism.protect(
+            sent, model, clipping_norm=C, stddev=noise * C, stream=stream(f"update {place}")
+        )
         for place, model in enumerate(cohort.models)  # not by client id, which two might claim
     ]
     return Protected([model for model, _ in found], _clipped(cohort, [too_long for _, too_long in found]), about)
@@ -132,8 +138,8 @@ class DifferentialPrivacy(Wrapper):
             float,
             Setting(
                 "C, maximum norm of an update; a longer one is shortened to C",
-                least=mechanism.CLIPPING_NORMS[0],
-                most=mechanism.CLIPPING_NORMS[1],
+                least=gaussian_mechanism.CLIPPING_NORMS[0],
+                most=gaussian_mechanism.CLIPPING_NORMS[1],
             ),
         ] = 1.0,
         noise_multiplier: Annotated[
@@ -141,7 +147,7 @@ class DifferentialPrivacy(Wrapper):
             Setting(
                 "z, strength of the noise in units of C; 0: clipping without noise",
                 least=0,
-                most=mechanism.NOISE_MULTIPLIERS[1],
+                most=gaussian_mechanism.NOISE_MULTIPLIERS[1],
             ),
         ] = 1.0,
         adaptive: Annotated[
@@ -157,7 +163,7 @@ class DifferentialPrivacy(Wrapper):
                 "standard deviation of the noise on the number of "
                 "clipped updates; null: a 20th of the clients a round",
                 above=0,
-                most=mechanism.SIGMA,
+                most=gaussian_mechanism.SIGMA,
             ),
         ] = None,
         delta: Annotated[
@@ -200,10 +206,10 @@ class DifferentialPrivacy(Wrapper):
         self.delta = delta
         self.noise_seed = noise_seed
         require(
-            noise_multiplier == 0.0 or noise_multiplier >= mechanism.NOISE_MULTIPLIERS[0],
+            noise_multiplier == 0.0 or noise_multiplier >= gaussian_mechanism.NOISE_MULTIPLIERS[0],
             "noise_multiplier",
             noise_multiplier,
-            f"0, or at least {mechanism.NOISE_MULTIPLIERS[0]:g}",
+            f"0, or at least {gaussian_mechanism.NOISE_MULTIPLIERS[0]:g}",
         )
         if where != "local":
             self.screening = each_for_itself(self.screening)
@@ -225,7 +231,7 @@ class DifferentialPrivacy(Wrapper):
 
     def check_model(self, model: Arrays) -> None:
         """Raises ConfigError for a model that cannot be protected."""
-        found = mechanism.running_statistics(model)
+        found = gaussian_mechanism.running_statistics(model)
         if found:
             raise ConfigError(
                 f"privacy needs a model without running statistics, but this one has {found[0]!r}: noise would "
@@ -251,7 +257,7 @@ class DifferentialPrivacy(Wrapper):
     @property
     def varies(self) -> Mapping[str, Varies]:
         """C, where clients clip and it adapts."""
-        least, most = mechanism.CLIPPING_NORMS
+        least, most = gaussian_mechanism.CLIPPING_NORMS
         adapts = self.adaptive and self.where == "client"
         return {wire.CLIPPING_NORM: Varies("float", least, most)} if adapts else {}
 
@@ -288,7 +294,9 @@ class DifferentialPrivacy(Wrapper):
             releases = max(noted, state.releases + 1)
             after = state._replace(releases=releases, clipping_norm=clipping_norm)
         if self.noise_multiplier > 0.0:
-            metrics["privacy/epsilon"] = mechanism.epsilon(self.noise_multiplier, after.releases, self.delta)
+            metrics["privacy/epsilon"] = gaussian_mechanism.epsilon(
+                self.noise_multiplier, after.releases, self.delta
+            )
         replies = with_models(cohort.replies, sent, models, self.weighted_by_key)
         return Admission(replace(cohort, replies=tuple(replies)), after, metrics)
 
@@ -300,18 +308,18 @@ class DifferentialPrivacy(Wrapper):
     def _noise(self) -> float:
         """The standard deviation of the noise on the sum, or on each update, in units of C."""
         z = self.noise_multiplier
-        return mechanism.update_noise_multiplier(z, self.clipped_count_stddev) if self.adaptive else z
+        return gaussian_mechanism.update_noise_multiplier(z, self.clipped_count_stddev) if self.adaptive else z
 
     def _next_clipping_norm(self, found: Protected, state: PrivacyState) -> float:
         clipped = float(found.clipped)
         if self.noise_multiplier > 0.0:
             stream = Keystream(state.secret, "clipped", self.server_round, found.about)
-            clipped = mechanism.noised_count(found.clipped, self.clipped_count_stddev, stream)
+            clipped = gaussian_mechanism.noised_count(found.clipped, self.clipped_count_stddev, stream)
         clipped /= len(found.models)
-        following = mechanism.next_clipping_norm(
+        following = gaussian_mechanism.next_clipping_norm(
             state.clipping_norm, clipped, self.target_clipped_quantile, self.clip_norm_lr
         )
-        least, most = mechanism.CLIPPING_NORMS
+        least, most = gaussian_mechanism.CLIPPING_NORMS
         return min(max(following, least), most)
 
 

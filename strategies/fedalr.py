@@ -20,16 +20,16 @@ from typing import Annotated, Literal, NamedTuple
 
 from typing_extensions import Unpack
 
-from fedstride.arrays import Arrays, total
+from fedstride.arrays.named import Arrays, total
 from fedstride.settings import Setting, check
 
-from .blocks import blockwise, norm
-from .cohort import Cohort
-from .means import add_step, averaged_buffers
-from .needs import Needs
-from .rules import RuleOptions, RuleStrategy
-from .stack import RoundResult
-from .updates import updates_of
+from .replies.cohort import Cohort
+from .replies.needs import Needs
+from .shell.rule_strategy import RuleOptions, RuleStrategy
+from .shell.stack import RoundResult
+from .sums.blocks import blockwise, norm
+from .sums.means import add_step, averaged_buffers
+from .sums.updates import updates_of
 
 Scale = Literal["unit", "mean_norm", "raw"]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from fedstride.arrays import Arrays
+from fedstride.arrays.named import Arrays
 
-from .cohort import Cohort
-from .means import add_step, averaged_buffers, mean_update
-from .needs import Needs
-from .rules import RuleOptions, RuleStrategy, Weighting
-from .stack import RoundResult
+from .replies.cohort import Cohort
+from .replies.needs import Needs
+from .shell.rule_strategy import RuleOptions, RuleStrategy, Weighting
+from .shell.stack import RoundResult
+from .sums.means import add_step, averaged_buffers, mean_update
 
 
 def aggregate(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -> Arrays:

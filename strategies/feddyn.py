@@ -5,7 +5,7 @@
 
 over the m clients of the round, N clients in all, u = 0 at the start. u is -h / alpha of the paper's
 algorithm 1, as in the authors' code, so nothing is divided by alpha. Clients add a linear and a proximal
-term to their loss: `client_app/halves/feddyn.py`. The model that is evaluated is w^, the one that is sent.
+term to their loss: `client_app/server_rules/feddyn.py`. The model that is evaluated is w^, the one that is sent.
 
 With `recover`, clients also send u_k+, their memory after the round, and the server repeats their arithmetic from
 U_k, what it believes a client to have (`client_states.py`): E_k = U_k + (w_k - w), rounded as there. Then
@@ -31,20 +31,20 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from typing_extensions import Unpack
 
-from fedstride import wire
-from fedstride.arrays import Arrays, Layout, float64
+from fedstride.arrays.named import Arrays, Layout, float64
 from fedstride.errors import require
 from fedstride.flower.logs import log
+from fedstride.messages import wire
+from fedstride.messages.varying import MOST_WHOLE, Varies
 from fedstride.settings import Setting, check
-from fedstride.varying import MOST_WHOLE, Varies
 
-from .blocks import blockwise, norm
-from .client_states import TakenIn, by_client, taken_in, unexplained, weighted_sum
-from .cohort import Cohort, shares_of
-from .means import add_step, averaged_buffers, mean_update, zeros_like
-from .requests import Request
-from .rules import Recover, Recovering, RuleOptions, Weighting
-from .stack import RoundResult
+from .replies.cohort import Cohort, shares_of
+from .shell.client_states import TakenIn, by_client, taken_in, unexplained, weighted_sum
+from .shell.requests import Request
+from .shell.rule_strategy import Recover, Recovering, RuleOptions, Weighting
+from .shell.stack import RoundResult
+from .sums.blocks import blockwise, norm
+from .sums.means import add_step, averaged_buffers, mean_update, zeros_like
 
 TRUSTED = 0.01
 """How far a memory may be from what a client's models say, as a share of its length; bits explain far less."""

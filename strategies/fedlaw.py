@@ -30,17 +30,17 @@ import numpy as np
 from typing_extensions import Unpack
 
 from fedstride import seeds
-from fedstride.arrays import Arrays, Layout, float64, like, total
+from fedstride.arrays.finite import held_of, put_back, taken_out
+from fedstride.arrays.named import Arrays, Layout, float64, like, total
 from fedstride.errors import given, require
-from fedstride.finite import held_of, put_back, taken_out
 from fedstride.settings import MOST_EPOCHS, MOST_STEPS, Setting, check
 
-from .blocks import blockwise, inner_products
-from .cohort import Cohort
-from .needs import Needs
-from .rules import RuleOptions, RuleStrategy, Weighting
-from .stack import Metrics, RoundResult
-from .updates import Updates, updates_of
+from .replies.cohort import Cohort
+from .replies.needs import Needs
+from .shell.rule_strategy import RuleOptions, RuleStrategy, Weighting
+from .shell.stack import Metrics, RoundResult
+from .sums.blocks import blockwise, inner_products
+from .sums.updates import Updates, updates_of
 
 BETAS = (0.5, 0.999)
 EPSILON = 1e-8

@@ -19,18 +19,18 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
-from fedstride.arrays import Arrays, Layout, float64, layer_of, like, total
+from fedstride.arrays.named import Arrays, Layout, float64, layer_of, like, total
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
-from .blocks import blockwise_by_name, squared_norms
-from .cohort import Cohort
 from .fedlaw import FedLAW
-from .needs import Needs
-from .stack import Metrics, RoundResult
+from .replies.cohort import Cohort
+from .replies.needs import Needs
+from .shell.stack import Metrics, RoundResult
+from .shell.wrapper import Wrapper
+from .sums.blocks import blockwise_by_name, squared_norms
+from .sums.updates import updates_of
 from .two_d_lrd import TwoDLRD
-from .updates import updates_of
-from .wrappers import Wrapper
 
 Grouping = Literal["module", "reference"]
 Terms = Literal["both", "optimization", "regularization"]

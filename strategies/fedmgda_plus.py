@@ -16,16 +16,16 @@ from typing import Annotated, Any
 import numpy as np
 from typing_extensions import Unpack
 
-from fedstride.arrays import Arrays, total
+from fedstride.arrays.named import Arrays, total
 from fedstride.settings import Setting, check
 
-from .blocks import norm
-from .cohort import Cohort
-from .means import add_step, averaged_buffers
-from .needs import Needs
-from .rules import RuleOptions, RuleStrategy, Weighting
-from .stack import RoundResult
-from .updates import updates_of
+from .replies.cohort import Cohort
+from .replies.needs import Needs
+from .shell.rule_strategy import RuleOptions, RuleStrategy, Weighting
+from .shell.stack import RoundResult
+from .sums.blocks import norm
+from .sums.means import add_step, averaged_buffers
+from .sums.updates import updates_of
 
 NOT_MOVED = 1e-12
 

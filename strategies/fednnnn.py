@@ -16,15 +16,15 @@ from typing import Annotated, NamedTuple
 
 from typing_extensions import Unpack
 
-from fedstride.arrays import Arrays, Layout
+from fedstride.arrays.named import Arrays, Layout
 from fedstride.settings import Setting, check
 
-from .blocks import blockwise
-from .cohort import Cohort
-from .means import Movement, Norms, add_step, averaged_buffers, mean_update, movement, zeros_like
-from .needs import Needs
-from .rules import RuleOptions, RuleStrategy, Weighting
-from .stack import RoundResult
+from .replies.cohort import Cohort
+from .replies.needs import Needs
+from .shell.rule_strategy import RuleOptions, RuleStrategy, Weighting
+from .shell.stack import RoundResult
+from .sums.blocks import blockwise
+from .sums.means import Movement, Norms, add_step, averaged_buffers, mean_update, movement, zeros_like
 
 NEGLIGIBLE = 1e-8  # A1-4: N below this share of E counts as "extremely small"
 CANCELLED = 0.5  # A1-4: with N below this share of E, the clients' updates cancel, which leaves their rounding

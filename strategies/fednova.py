@@ -3,7 +3,7 @@
     tau_eff = sum_k p_k a_k                                   (NO2)
     w^ = w + tau_eff sum_k p_k Delta_k / a_k                  (NO3)
 
-a_k > 0 is client k's effective number of local steps (NO1), which it reports: `client_app/halves/fednova.py`.
+a_k > 0 is client k's effective number of local steps (NO1); it reports it: `client_app/server_rules/fednova.py`.
 p_k is over the clients of the round (B-22). Buffers are averaged with p_k.
 """
 
@@ -14,18 +14,18 @@ from typing import Annotated, Literal
 
 from typing_extensions import Unpack
 
-from fedstride import wire
-from fedstride.arrays import Arrays, total
+from fedstride.arrays.named import Arrays, total
+from fedstride.messages import wire
 from fedstride.settings import Setting, check
 
-from .cohort import Cohort
-from .means import add_step, averaged_buffers
-from .needs import Needs
-from .reported import Number
-from .requests import Request
-from .rules import RuleOptions, RuleStrategy, Weighting
-from .stack import RoundResult
-from .updates import updates_of
+from .replies.cohort import Cohort
+from .replies.needs import Needs
+from .replies.numbers import Number
+from .shell.requests import Request
+from .shell.rule_strategy import RuleOptions, RuleStrategy, Weighting
+from .shell.stack import RoundResult
+from .sums.means import add_step, averaged_buffers
+from .sums.updates import updates_of
 
 STEPS = "fednova/a"
 """The metric with which a client reports a_k."""

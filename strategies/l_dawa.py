@@ -16,15 +16,15 @@ from typing import Annotated, Any
 import numpy as np
 from typing_extensions import Unpack
 
-from fedstride.arrays import Arrays, Layout, float64, like, total
+from fedstride.arrays.named import Arrays, Layout, float64, like, total
 from fedstride.settings import Setting, check
 
-from .blocks import blockwise_by_name, inner_products, squared_norms
-from .cohort import Cohort
-from .means import averaged_buffers
-from .needs import Needs
-from .rules import RuleOptions, RuleStrategy
-from .stack import RoundResult
+from .replies.cohort import Cohort
+from .replies.needs import Needs
+from .shell.rule_strategy import RuleOptions, RuleStrategy
+from .shell.stack import RoundResult
+from .sums.blocks import blockwise_by_name, inner_products, squared_norms
+from .sums.means import averaged_buffers
 
 NO_DIRECTION = 1e-12
 """An array with a smaller norm has no direction; kappa is then 1."""

@@ -5,7 +5,7 @@
     w^ = w - sum_k F_k^q G_k / sum_k h_k                                         (QF3)
 
 F_k is the mean loss of w over all training examples of client k before its training (B-27), which it reports:
-`client_app/halves/q_fedavg.py`. eta is the clients' rate of the round. Sizes are not used.
+`client_app/server_rules/q_fedavg.py`. eta is the clients' rate of the round. Sizes are not used.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Annotated
 
 from typing_extensions import Unpack
 
-from fedstride.arrays import Arrays, total
+from fedstride.arrays.named import Arrays, total
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
-from .cohort import Cohort
-from .means import add_step, averaged_buffers
-from .needs import Needs
-from .reported import Number
-from .requests import Request
-from .rules import RuleOptions, RuleStrategy
-from .stack import RoundResult
-from .updates import updates_of
+from .replies.cohort import Cohort
+from .replies.needs import Needs
+from .replies.numbers import Number
+from .shell.requests import Request
+from .shell.rule_strategy import RuleOptions, RuleStrategy
+from .shell.stack import RoundResult
+from .sums.means import add_step, averaged_buffers
+from .sums.updates import updates_of
 
 LOSS = "q_fedavg/loss"
 """The metric with which a client reports its loss at the received model."""

@@ -4,8 +4,8 @@
     c' = c + (1 / N) sum_k delta_k                            (SC4; line 17)
 
 with Delta_k = w_k - w and delta_k = c_k+ - c_k of the m clients of the round, N clients in all, and c = 0 at
-the start. Clients correct each step by eta (c - c_k): `client_app/halves/scaffold.py`. All means are uniform,
-also those of buffers. c has one array for each parameter, and none for buffers.
+the start. Clients correct each step by eta (c - c_k), in `client_app/server_rules/scaffold.py`. All means are
+uniform, also those of buffers. c has one array for each parameter, and none for buffers.
 
 With `recover`, clients send c_k+, and delta_k = c_k+ - C_k, with C_k that the server believes the client to have
 (`client_states.py`). For a client that is honest and has its state this is the same value, bit for bit. So c is
@@ -19,20 +19,20 @@ from typing import Annotated, NamedTuple
 
 from typing_extensions import Unpack
 
-from fedstride import wire
-from fedstride.arrays import Arrays, Layout, like
+from fedstride.arrays.named import Arrays, Layout, like
 from fedstride.errors import require
+from fedstride.messages import wire
 from fedstride.settings import Setting, check
 
-from .blocks import blockwise, norm
-from .client_states import moved, taken_in, weighted_sum
-from .cohort import Cohort
-from .known_updates import Models, known_updates
-from .means import add_step, averaged_buffers, mean_update, zeros_like
-from .requests import Request
-from .rules import Recover, Recovering, RuleOptions
-from .stack import RoundResult
-from .updates import updates_of
+from .replies.cohort import Cohort
+from .shell.client_states import moved, taken_in, weighted_sum
+from .shell.requests import Request
+from .shell.rule_strategy import Recover, Recovering, RuleOptions
+from .shell.stack import RoundResult
+from .sums.blocks import blockwise, norm
+from .sums.fast_updates import Models, known_updates
+from .sums.means import add_step, averaged_buffers, mean_update, zeros_like
+from .sums.updates import updates_of
 
 
 class ScaffoldState(NamedTuple):

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, Message, MessageType, MetricRecord, RecordDict
 
-from fedstride import wire
-from fedstride.arrays import to_record
+from fedstride.arrays.named import to_record
 from fedstride.errors import ConfigError
 from fedstride.flower import identity
+from fedstride.messages import wire
 
-from .cohort import Cohort, Expected
-from .limits import Screening
-from .screening import screen
+from .replies.cohort import Cohort, Expected
+from .replies.screening import screen
+from .replies.screening_settings import Screening
 
 Model = Mapping[str, Any]
 

@@ -18,17 +18,17 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
-from fedstride import wire
-from fedstride.arrays import Arrays, Layout, total
+from fedstride.arrays.named import Arrays, Layout, total
+from fedstride.messages import wire
+from fedstride.messages.varying import Varies
 from fedstride.settings import MOST_ROUNDS, MOST_STEPS, Setting, check
-from fedstride.varying import Varies
 
-from .blocks import difference, inner_products, norm
-from .cohort import Cohort
-from .needs import Needs
-from .requests import Request
-from .stack import RoundResult
-from .wrappers import Wrapper
+from .replies.cohort import Cohort
+from .replies.needs import Needs
+from .shell.requests import Request
+from .shell.stack import RoundResult
+from .shell.wrapper import Wrapper
+from .sums.blocks import difference, inner_products, norm
 
 TOLERANCE = 1e-9  # A4-3: 0.2 * 5 must count as 1
 ALL_DECREASING = 0.8  # A4-7: the paper's AD

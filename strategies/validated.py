@@ -34,18 +34,18 @@ from typing import Annotated, Any, NamedTuple, Protocol
 import numpy as np
 from flwr.serverapp.strategy import Strategy
 
-from fedstride.arrays import Arrays
+from fedstride.arrays.finite import held_of, put_back
+from fedstride.arrays.named import Arrays
 from fedstride.errors import given, require
-from fedstride.finite import held_of, put_back
 from fedstride.flower.logs import log
 from fedstride.settings import Setting, check
 
-from .blocks import blockwise, difference
-from .cohort import Cohort, shares_of
-from .means import add_step, averaged_buffers, mean_update
-from .needs import Needs, declared, limited
-from .stack import Admission
-from .wrappers import Wrapper
+from .replies.cohort import Cohort, shares_of
+from .replies.needs import Needs, declared, limited
+from .shell.stack import Admission
+from .shell.wrapper import Wrapper
+from .sums.blocks import blockwise, difference
+from .sums.means import add_step, averaged_buffers, mean_update
 
 
 class Examples(Protocol):

@@ -23,13 +23,13 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from safetensors.numpy import load_file
 from torch import nn
 
-from client_app import work
+from client_app import from_message
 from client_app.app import app
-from client_app.parts import RULES
-from fedstride import wire
-from fedstride.arrays import Arrays, to_record, views
+from client_app.table import RULES
+from fedstride.arrays.named import Arrays, to_record, views
+from fedstride.messages import wire
 from fedstride.tasks import data
-from fedstride.tasks.tensors import evaluate, load_arrays
+from fedstride.tasks.models.tensors import evaluate, load_arrays
 from lab.engine.local import LocalGrid
 from server_app.build import client_config
 from server_app.config.compose import from_yaml
@@ -88,11 +88,11 @@ def record(config: Config, rule: str) -> ConfigRecord:
     return ConfigRecord({**values, **RULES.flatten(RULES.config(rule)(**{**shared, **own}))})
 
 
-def job(config: Config, client: int) -> work.Work:
+def job(config: Config, client: int) -> from_message.Work:
     """The client's network and examples."""
     numbers = {"partition-id": client, "num-partitions": config.clients}
     node = Context(run_id=1, node_id=client, node_config=numbers, state=RecordDict(), run_config={})
-    return work.read(record(config, "sgd"), node)
+    return from_message.read(record(config, "sgd"), node)
 
 
 def trained(config: Config, model: Arrays, client: int, rule: str) -> Arrays:
@@ -106,7 +106,7 @@ def trained(config: Config, model: Arrays, client: int, rule: str) -> Arrays:
     return {name: np.array(array) for name, array in views(reply.content.array_records[wire.ARRAYS]).items()}
 
 
-def hidden(of: work.Work, model: Arrays) -> np.ndarray:
+def hidden(of: from_message.Work, model: Arrays) -> np.ndarray:
     """The mean of max(0, the hidden layer's output) over a client's examples, for each unit."""
     load_arrays(of.model, model)
     first = next(module for module in of.model.modules() if isinstance(module, nn.Linear))
@@ -117,7 +117,7 @@ def hidden(of: work.Work, model: Arrays) -> np.ndarray:
     return torch.cat(seen).mean(0).numpy()
 
 
-def accuracy(of: work.Work, model: Arrays) -> float:
+def accuracy(of: from_message.Work, model: Arrays) -> float:
     """The share of a client's examples that the model predicts right."""
     load_arrays(of.model, model)
     return evaluate(of.model, of.examples).figures()["accuracy"]

@@ -20,8 +20,8 @@ from logging import INFO, WARNING
 from typing import IO
 
 from fedstride.errors import ConfigError, printable
+from fedstride.flower.for_superlinks.waiting_serverapps import Task, Tasks, TasksError
 from fedstride.flower.logs import log
-from fedstride.flower.tasks import Task, Tasks, TasksError
 
 from .grants import Grant, Place
 from .serverapp import NOT_CONFINED

@@ -17,9 +17,10 @@ from importlib.metadata import version
 from logging import WARNING
 from typing import Any, Protocol
 
-from fedstride.flower import keys, pushes
+from fedstride.flower.for_nodes import request_keys
+from fedstride.flower.for_superlinks import pushes
+from fedstride.flower.for_superlinks.asgi import UNKNOWN_TASK
 from fedstride.flower.logs import log
-from fedstride.flower.superlinks import UNKNOWN_TASK
 
 from .budget import FullError, Shares
 from .routes import FLEET, KIB, MIB, Head, Kind, Refusal, Route, Rules, decide, declared, too_large
@@ -151,7 +152,7 @@ def _signer(head: Head) -> tuple[bytes, str]:
         signature = base64.b64decode(_only(head, b"flwr-signature"), validate=True)
     except (binascii.Error, ValueError):
         return b"", REFUSED
-    fault = keys.fault(key, _only(head, b"flwr-timestamp"), signature, datetime.now(UTC))
+    fault = request_keys.fault(key, _only(head, b"flwr-timestamp"), signature, datetime.now(UTC))
     return key, f"{REFUSED}: {fault}" if fault else ""
 
 

@@ -15,8 +15,9 @@ from typing import Any
 import uvicorn
 
 from confinement import no_dump, support
-from fedstride import private, signals
 from fedstride.errors import ConfigError, RunError
+from fedstride.files import private
+from fedstride.processes import signals
 
 from . import grants, token
 from .executor import Address, Executor
@@ -103,9 +104,9 @@ def check_database(path: Path) -> None:
 
 
 def _serve(settings: Settings, place: grants.Place, lines: Lines, listener: socket.socket, secret: str) -> None:
-    from fedstride.flower.connecting import uses_http
-    from fedstride.flower.superlinks import SuperLink
-    from fedstride.flower.tasks import Tasks
+    from fedstride.flower.for_nodes.connecting import uses_http
+    from fedstride.flower.for_superlinks.asgi import SuperLink
+    from fedstride.flower.for_superlinks.waiting_serverapps import Tasks
 
     flower = SuperLink(settings.passed)
     ca = None if flower.ca is None else Path(flower.ca).read_bytes()

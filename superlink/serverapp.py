@@ -34,11 +34,11 @@ def main() -> None:
             print(f"the ServerApp is not started: {error}", flush=True)
             sys.exit(NOT_CONFINED)
     sys.argv = ["flwr-serverapp"]
-    from fedstride.flower import serverapps  # imports numpy, which starts threads
+    from fedstride.flower.for_superlinks import serverapp_process  # imports numpy, which starts threads
 
     forget()
     ca = order["ca"]
-    serverapps.run(order["address"], order["token"], None if ca is None else ca.encode(), order["parent"])
+    serverapp_process.run(order["address"], order["token"], None if ca is None else ca.encode(), order["parent"])
 
 
 def forget() -> None:

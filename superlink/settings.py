@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedstride.errors import ConfigError
-from fedstride.ports import NODES, SUBMITTING
+from fedstride.processes.ports import NODES, SUBMITTING
 
 GONE = {
     "--isolation": "each ServerApp has a process of its own, started here",

@@ -8,8 +8,8 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedstride import atomic, homes, private
 from fedstride.errors import ConfigError
+from fedstride.files import atomic, private, user_folders
 
 HEADER = b"fedstride-token"
 VARIABLE = "FEDSTRIDE_TOKEN_FILE"
@@ -31,7 +31,7 @@ def place(address: str, environment: Mapping[str, str] = os.environ) -> Path:
     """The file of the SuperLink at this address, HOST:PORT; all names of the loopback have one."""
     host, _, port = address.rpartition(":")
     name = "localhost" if is_loopback(host.strip("[]")) else host
-    return homes.flower(environment) / FOLDER / f"{name}:{port}"
+    return user_folders.flower(environment) / FOLDER / f"{name}:{port}"
 
 
 def renew(path: Path) -> str:
@@ -45,7 +45,7 @@ def renew(path: Path) -> str:
     except OSError as error:
         raise ConfigError(
             f"the token {path} cannot be written ({error.strerror}); make its folder writable, or give "
-            f"another one with {homes.FLOWER}"
+            f"another one with {user_folders.FLOWER}"
         ) from error
     return token
 

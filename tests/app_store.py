@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fedstride.signatures import Signature
+from fedstride.messages.app_signatures import Signature
 
 
 def for_flower(signature: Signature) -> dict[str, str]:

@@ -16,7 +16,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_object import get_object_id
 
-from fedstride import wire
+from fedstride.messages import wire
 
 Body = Callable[[list[str]], bytes]
 """The body of an object, from its children's ids."""

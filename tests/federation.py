@@ -21,12 +21,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride import wire
-from fedstride.arrays import host, to_record, views
+from fedstride.arrays.named import host, to_record, views
 from fedstride.flower import identity
 from fedstride.flower.strategies import chain
-from strategies.client_states import by_client
-from strategies.shell import Shell
+from fedstride.messages import wire
+from strategies.shell.client_states import by_client
+from strategies.shell.messages import Shell
 
 identity.set_identity()
 

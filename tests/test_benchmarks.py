@@ -19,17 +19,7 @@ import pytest
 import torch
 from pids import gone
 
-from benchmarks import (
-    Measured,
-    __main__,
-    _command,
-    _environments,
-    _limits,
-    aggregation,
-    client,
-    cohort,
-    rivals,
-)
+from benchmarks import Measured, __main__, _command, _environments, _limits, aggregation, client, cohort, rivals
 from fedstride.errors import RunError
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..method import Job, Method, Plan, Received, State
-from ..parts import FedLCSettings
-from ..pieces import LogitsChange
+from ..table import FedLCSettings
+from ..training.method import Job, Method, Plan, Received, State
+from ..training.plan_parts import LogitsChange
 
 
 def margins(counts: np.ndarray, tau: float) -> np.ndarray:

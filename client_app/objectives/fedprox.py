@@ -6,9 +6,9 @@ added, so the result is bit-identical to FedAvg's.
 
 from __future__ import annotations
 
-from ..method import Job, Method, Plan, Received, State
-from ..parts import FedProxSettings
-from ..pieces import Pull
+from ..table import FedProxSettings
+from ..training.method import Job, Method, Plan, Received, State
+from ..training.plan_parts import Pull
 
 
 class FedProx(Method):

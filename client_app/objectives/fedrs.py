@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..method import Job, Method, Plan, Received, State
-from ..parts import FedRSSettings
-from ..pieces import LogitsChange
+from ..table import FedRSSettings
+from ..training.method import Job, Method, Plan, Received, State
+from ..training.plan_parts import LogitsChange
 
 
 def scales(counts: np.ndarray, alpha: float, *, soft: bool = False) -> np.ndarray:

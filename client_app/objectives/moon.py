@@ -15,13 +15,13 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from fedstride.arrays.on_device import tensor_of
 from fedstride.errors import ConfigError
-from fedstride.placing import tensor_of
-from fedstride.tasks.last_layer import Representations, last_layer, without_last_layer
-from fedstride.tasks.tensors import array_names, to_arrays
+from fedstride.tasks.models.last_layer import Representations, last_layer, without_last_layer
+from fedstride.tasks.models.tensors import array_names, to_arrays
 
-from ..method import Job, Method, Plan, Received, Result, Returned, State
-from ..parts import MoonSettings
+from ..table import MoonSettings
+from ..training.method import Job, Method, Plan, Received, Result, Returned, State
 
 SMALLEST_NORM = 1e-8
 """A smaller norm is replaced by this one in a cosine."""

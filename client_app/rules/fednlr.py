@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedstride.tasks.tensors import EVALUATION_BATCH
+from fedstride.tasks.models.tensors import EVALUATION_BATCH
 
-from ..method import Job, Method, Plan, Received, Result, Returned, State
-from ..parts import FedNLRSettings
-from ..step import sgd_step_
+from ..table import FedNLRSettings
+from ..training.method import Job, Method, Plan, Received, Result, Returned, State
+from ..training.step import sgd_step_
 from .neurons import find_layers, mean_activations
 
 # ---------------------------------------------------------------- the rule

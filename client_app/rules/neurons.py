@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from fedstride.tasks.models import CONVOLUTIONS, LAYERS, layers_matching
+from fedstride.tasks.models.networks_by_name import CONVOLUTIONS, LAYERS, layers_matching
 
 from .trace import Call, Follower, Stage, count_neurons, run
 

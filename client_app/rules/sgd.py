@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..method import Method
+from ..training.method import Method
 
 
 class SGD(Method):

@@ -31,7 +31,7 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
 from ..errors import ConfigError, last_line
-from .trusting import verified
+from .for_nodes.certificates import verified
 
 NO_SUCH_RUN = "[code: 16]"
 ENDED_ALREADY = "[code: 18]"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from flwr.serverapp import Grid
 
-from ..names import is_name
+from ..messages.node_names import is_name
 
 
 def is_simulation(grid: object) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
+from .for_nodes.certificates import verified
 from .grids import is_deployment
-from .trusting import verified
 
 IDLE_SECONDS = 1.0
 """A connection that was idle for longer is not used again: well below the SuperLink's five seconds."""

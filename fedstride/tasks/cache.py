@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import homes
 from ..errors import DataError
+from ..files import user_folders
 
 FORMAT = 1  # increase it when the meaning of stored arrays changes
 FILES = "files.json"
@@ -35,7 +35,7 @@ def cache_dir() -> Path:
     Raises ConfigError if none of these is set, and the home folder is not known.
     """
     chosen, base = os.environ.get("FEDSTRIDE_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    return homes.expanded(chosen or f"{base or '~/.cache'}/fedstride")
+    return user_folders.expanded(chosen or f"{base or '~/.cache'}/fedstride")
 
 
 def cached(

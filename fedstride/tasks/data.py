@@ -10,11 +10,11 @@ from functools import lru_cache
 import numpy as np
 
 from ..errors import require
-from .divisible import Divisible
-from .images import normalised
-from .parts import TASKS, Task
+from .forms.images import normalised
+from .partitions.divisible import Divisible
 from .proxy import NONE, TEST, counts_of_classes, positions
 from .spec import Spec
+from .table import TASKS, Task
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class Data:
 
 @dataclass(frozen=True)
 class WithProxy(Data):
-    """A task's examples, some of which are the proxy set (`proxy.py`): no longer training or test examples.
+    """A task's examples, some of which are the proxy set (`fedstride/tasks/proxy.py`): no longer training or
+    test examples.
 
     `proxy`: its positions, sorted, among the test examples (`taken_from` is "test") or the training examples.
     """

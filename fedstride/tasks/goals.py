@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError
-from ..figure import Figure, try_out
+from ..figures.figure import Figure, try_out
+from ..figures.scores import EXACT, SCORES, score_of
 from ..parts import METRIC, USER_PARTS
-from ..scores import EXACT, SCORES, score_of
 from .spec import LOSSES, Spec, Target
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import ConfigError
-from .columns import Column
+from .forms.columns import Column
 
 ERROR, MEAN, MEDIAN = "error", "mean", "median"
 _INDICATOR = "+indicator"

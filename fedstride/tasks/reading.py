@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import require
-from .columns import Column, parsed
+from .forms.columns import Column, parsed
 from .missing import ERROR, Rule, rules_of
 
 PREPARED_VARIABLE = "FEDSTRIDE_PREPARED"

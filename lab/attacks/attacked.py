@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 from flwr.serverapp import Grid
 
 from fedstride.errors import require
-from server_app.attacks import ATTACKS
+from server_app.config.attacks import ATTACKS
 from server_app.session import Prepared
 
 from .choosing import ChoosingGrid

@@ -9,11 +9,12 @@ import numpy as np
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedstride import seeds, wire
-from fedstride.arrays import Layout
-from fedstride.records import config_records
-from strategies.blocks import norm
-from strategies.cohort import shallow
+from fedstride import seeds
+from fedstride.arrays.named import Layout
+from fedstride.messages import wire
+from fedstride.messages.records import config_records
+from strategies.replies.cohort import shallow
+from strategies.sums.blocks import norm
 
 from .grid import AttackedGrid, Updates, updates_in, with_updates
 from .judge import Judge

@@ -15,12 +15,12 @@ import numpy as np
 from flwr.app import Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from fedstride import wire
-from fedstride.arrays import Arrays, Held, is_buffer, to_record, views
-from fedstride.finite import held_in, put_back, taken_out
-from fedstride.records import array_records, metric_records
+from fedstride.arrays.finite import held_in, put_back, taken_out
+from fedstride.arrays.named import Arrays, Held, is_buffer, to_record, views
+from fedstride.messages import wire
+from fedstride.messages.records import array_records, metric_records
 from server_app.config.schema import Config
-from server_app.exchange import CohortGrid
+from server_app.exchange.messages import CohortGrid
 
 from .rules import Attack, Present, drawn_order
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 from flwr.app import Message
 
-from fedstride.placing import record_of
-from server_app.evaluation import CentralEvaluation
-from strategies.norms import NormAnalysis
+from fedstride.arrays.on_device import record_of
+from server_app.evaluation.central import CentralEvaluation
+from strategies.norm_analysis import NormAnalysis
 
 
 class Judge:

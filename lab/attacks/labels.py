@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from flwr.app import Context, Message, MessageType
 
-from fedstride import wire
-from fedstride.records import config_records
+from fedstride.messages import wire
+from fedstride.messages.records import config_records
 
 if TYPE_CHECKING:
-    from client_app.work import Work
+    from client_app.from_message import Work
 
 FLIPS: Final = "flips-labels"
 """The key in the node-config of such a client, on this machine."""
@@ -21,13 +21,13 @@ FLIPS: Final = "flips-labels"
 
 def on_flipped_labels(message: Message, context: Context) -> Message:
     """The client's reply. Its evaluation and its answer to the roll call are honest."""
-    from client_app import work
+    from client_app import from_message
     from client_app.app import app, trained
 
     if message.metadata.message_type != MessageType.TRAIN:
         return app(message, context)
     started = time.perf_counter()
-    job = work.read(config_records(message.content)[wire.CONFIG], context)
+    job = from_message.read(config_records(message.content)[wire.CONFIG], context)
     return trained(message, context, flipped(job), started)
 
 

@@ -1,4 +1,4 @@
-"""The membership test of the card (`fedstride/tasks/membership.py`), where the rows are on this machine."""
+"""The membership test of the card, `fedstride/tasks/evaluation/membership.py`, with the rows on this machine."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import numpy as np
 import torch
 from flwr.app import ArrayRecord
 
-from client_app.work import members
-from fedstride.placing import values
-from fedstride.tasks import data, models
+from client_app.from_message import members
+from fedstride.arrays.on_device import values
+from fedstride.tasks import data
+from fedstride.tasks.evaluation.holdout import digests_of, draws_of, hold_out, key_of
+from fedstride.tasks.evaluation.membership import tested
 from fedstride.tasks.goals import goal_of
-from fedstride.tasks.holdout import digests_of, draws_of, hold_out, key_of
-from fedstride.tasks.membership import tested
+from fedstride.tasks.models import networks_by_name
+from fedstride.tasks.models.tensors import Examples, load_arrays
 from fedstride.tasks.own import loading
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.tensors import Examples, load_arrays
 from server_app.config.schema import Config
-from server_app.membership import HELD_OUT, sentence
+from server_app.evaluation.membership import HELD_OUT, sentence
 
 PROCESSOR = torch.device("cpu")
 
@@ -29,7 +30,7 @@ def audit(config: Config, spec: Spec, arrays: ArrayRecord, client: int) -> str:
     Rows that were not used are the client's held-out ones, or else the task's test set. Raises FedstrideError if
     the rows cannot be read.
     """
-    network = models.build(config.model, spec.inputs, spec.outputs, config.seed).eval()
+    network = networks_by_name.build(config.model, spec.inputs, spec.outputs, config.seed).eval()
     load_arrays(network, values(arrays))
     trained, others, where = _rows(config, spec, client)
     if not len(others):

@@ -37,7 +37,7 @@ from statistics import NormalDist
 import numpy as np
 
 from fedstride import seeds
-from server_app.attacks import ALittle, Attackers, InnerProduct, Liars, Scaled
+from server_app.config.attacks import ALittle, Attackers, InnerProduct, Liars, Scaled
 
 
 @dataclass(frozen=True)

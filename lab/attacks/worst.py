@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from server_app.attacks import Worst as Settings
-from strategies.lengths import MODEL, allowed_of
-from strategies.limits import Screening
-from strategies.outliers import reference
+from server_app.config.attacks import Worst as Settings
+from strategies.replies.bounds import reference
+from strategies.replies.screening_settings import Screening
+from strategies.replies.update_lengths import MODEL, allowed_of
 
 from .rules import Attack
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedstride.ports import NODES, SUBMITTING
+from fedstride.processes.ports import NODES, SUBMITTING
 
 from ..terminal import line
 

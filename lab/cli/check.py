@@ -20,9 +20,9 @@ from .submit import EXPIRES, KEY, NODES, SIGNATURE, SIGNING_KEY, signature_of
 from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, select
 
 if TYPE_CHECKING:
-    from fedstride.tasks.description import Asked
-    from server_app.asking import Site
+    from fedstride.tasks.statistics.description import Asked
     from server_app.config.overrides import Override
+    from server_app.data_descriptions import Site
 
     from ..flower.target import Target
 
@@ -85,7 +85,7 @@ def check(
 def _here(given: list[Override], console: Console) -> tuple[list[Site], list[Asked]]:
     """What the sites of a run on this machine say; those with files of their own have the names of these."""
     from client_app.app import app
-    from server_app import asking, session
+    from server_app import data_descriptions, session
     from server_app.config.compose import compose
     from server_app.config.variables import with_variables
 
@@ -100,11 +100,11 @@ def _here(given: list[Override], console: Console) -> tuple[list[Site], list[Ask
     for note in prepared.notes:
         say(console, f"note: {note}")
     files = files_of(prepared.config)
-    sites = asking.ask(LocalGrid(app, prepared.config.clients, data=files), prepared)
+    sites = data_descriptions.ask(LocalGrid(app, prepared.config.clients, data=files), prepared)
     names = [Path(each).stem for each in files]
     if len(set(names)) == len(names) > 0:
         sites = [replace(each, name=names[each.client]) if each.client >= 0 else each for each in sites]
-    return sites, asking.columns_of(prepared.spec)
+    return sites, data_descriptions.columns_of(prepared.spec)
 
 
 def _deployed(
@@ -118,15 +118,15 @@ def _deployed(
 ) -> tuple[list[Site], list[Asked]]:
     """What the nodes of a deployment say."""
     from fedstride.tasks import data
-    from server_app import asking
+    from server_app import data_descriptions
 
     from .submit import checked, followed, must_be_completed, signed_run
 
     config = checked(given, console)
     if config is None:
         raise ConfigError("resume names a run; fedstride check asks before a run begins, so leave it out")
-    columns = asking.columns_of(data.load(config.task).spec)
+    columns = data_descriptions.columns_of(data.load(config.task).spec)
     lines: list[str] = []
     run_signature = signed_run(config, key, nodes, expires)
     must_be_completed(followed(target, given, console, signed, run_signature, lines.append))
-    return [asking.site_in(each, columns) for each in lines], columns
+    return [data_descriptions.site_in(each, columns) for each in lines], columns

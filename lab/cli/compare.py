@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from fedstride import signals
+from fedstride.processes import signals
 
 from ..terminal import block, say
 from .run import OVERRIDES

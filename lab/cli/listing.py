@@ -88,7 +88,7 @@ def list_choices(
 def _experiments(name: str, form: Format) -> str:
     """The experiments of a paper, or one of them with the source of each value."""
     from fedstride.errors import unknown
-    from server_app.config import papers
+    from server_app.config.presets import papers
 
     from .. import experiments
 
@@ -128,7 +128,7 @@ def show(
     from fedstride.errors import unknown
     from server_app.config.compose import choices, compose, from_yaml, to_yaml
     from server_app.config.overrides import parse, parts_in, written
-    from server_app.config.presets import check_possible
+    from server_app.config.presets.presets import check_possible
     from server_app.config.schema import GROUPS
     from server_app.config.variables import with_variables
 

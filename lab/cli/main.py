@@ -6,7 +6,7 @@ import os
 
 import typer
 
-from fedstride import exits
+from fedstride.processes import exits
 from node import commands as node_commands
 from superlink import commands as superlink_commands
 

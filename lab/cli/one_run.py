@@ -76,7 +76,7 @@ def logs(
 def _rounds(folder: Path, follow: bool) -> None:
     import time
 
-    from server_app.round_line import line as line_of
+    from server_app.reports.round_line import line as line_of
 
     from ..results.runs import load
 
@@ -112,7 +112,7 @@ def fetch(
     It uses the connection by which runs are submitted. A copy that breaks off leaves nothing.
     """
     from server_app.config.schema import Config
-    from server_app.folder import folder_name, runs_dir
+    from server_app.records.run_folder import folder_name, runs_dir
 
     from ..flower.control import control
     from ..flower.fetch import fetch as fetch_run

@@ -38,7 +38,8 @@ def partition(
     """
     import numpy as np
 
-    from fedstride.tasks import data, partitions
+    from fedstride.tasks import data
+    from fedstride.tasks.partitions import schemes
     from server_app.config.compose import compose
     from server_app.config.overrides import parse
     from server_app.config.variables import with_variables
@@ -47,7 +48,7 @@ def partition(
 
     config = compose(with_variables(parse(overrides or []), os.environ))
     source = data.load(config.task)
-    parts = partitions.partition(config.partition, source.divisible, config.clients, config.seed)
+    parts = schemes.partition(config.partition, source.divisible, config.clients, config.seed)
     counts = {each.rows: each.counts.T.tolist() for each in maps_of(parts, source)}
     if form is Format.JSON:
         names = {"class": "counts", "group": "groups"}

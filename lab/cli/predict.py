@@ -35,9 +35,9 @@ def predict(
     The columns of a table are found by name; the target and other columns are ignored. The data of the task are
     not needed, and nothing is sent.
     """
-    from fedstride import atomic
     from fedstride.errors import ConfigError
-    from server_app.spreadsheet import inert
+    from fedstride.files import atomic
+    from server_app.records.spreadsheet import inert
 
     from ..prediction.model import load
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from fedstride import signals
+from fedstride.processes import signals
 
 from ..terminal import say
 
@@ -51,7 +51,7 @@ def reproduce(
     Ended in the middle, the same command goes on where it was, with the same bits.
     """
     from server_app.config.compose import compose
-    from server_app.folder import runs_dir
+    from server_app.records.run_folder import runs_dir
 
     from ..reproduction.budget import seconds_in
     from ..reproduction.cells import cells, seeds_in

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedstride import signals
+from fedstride.processes import signals
 
 from ..terminal import say
 from .run import title, train

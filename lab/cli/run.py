@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from fedstride import signals
-from fedstride.cores import cores
-from fedstride.signals import STOPPED
+from fedstride.processes import signals
+from fedstride.processes.cores import cores
+from fedstride.processes.signals import STOPPED
 
 from ..terminal import say
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from server_app.config.schema import Config
-    from server_app.rows import Row
+    from server_app.records.row_values import Row
 
     from ..engine.comparison import ComparisonRun
     from ..engine.plan import Job
@@ -160,9 +160,9 @@ def _report(
     console: Console, config: Config, folder: Path, rows: list[Row], comparisons: list[ComparisonRun]
 ) -> None:
     """Print the summary lines: the final figure, that of FedAvg, the plot and the run folder."""
-    from fedstride.metrics import as_text, fact, shown
+    from fedstride.figures.metrics import as_text, fact, shown
     from server_app.config.keys import label
-    from server_app.figures.curve import drawn
+    from server_app.reports.curve import drawn
 
     metric = config.headline
     known, final = fact(metric), rows[-1].get(metric)

@@ -79,7 +79,7 @@ def _places(
     insecure: bool,
 ) -> tuple[list[Path], list[Target]]:
     from server_app.config.schema import Config
-    from server_app.folder import runs_dir
+    from server_app.records.run_folder import runs_dir
 
     from ..flower.target import deployed, named
 
@@ -112,7 +112,7 @@ def _local(folder: Path) -> Iterator[Entry]:
 def _here(run: Run) -> Entry:
     from datetime import datetime
 
-    from fedstride.metrics import as_text, shown
+    from fedstride.figures.metrics import as_text, shown
 
     from ..results.tables import Statistic
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedstride import signals
 from fedstride.errors import require
+from fedstride.processes import signals
 
 from ..terminal import line, say
 from .run import OVERRIDES, title
@@ -23,9 +23,9 @@ def simulate(
 
     OVERRIDES are Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """
-    from fedstride.metrics import shown
+    from fedstride.figures.metrics import shown
     from server_app import session
-    from server_app.attacks import refuse_attack
+    from server_app.config.attacks import refuse_attack
     from server_app.config.compose import compose
     from server_app.config.keys import label
     from server_app.config.overrides import parse

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from fedstride.errors import ConfigError
-from fedstride.signals import STOPPED
+from fedstride.processes.signals import STOPPED
 
 from ..terminal import line, say
 from .run import OVERRIDES
@@ -76,8 +76,8 @@ def must_be_completed(done: Submitted) -> None:
 
 def checked(overrides: list[Override], console: Console) -> Config | None:
     """Refuse here what the ServerApp would refuse, and print what is submitted; None if it is unknown here."""
-    from server_app.attacks import refuse_attack
     from server_app.build import build_strategy
+    from server_app.config.attacks import refuse_attack
     from server_app.config.compose import compose
     from server_app.config.methods import expand_method
 

@@ -63,7 +63,7 @@ CONNECTION_OF_A_RUN = typer.Argument(
 def folder_of(run: str) -> Path | None:
     """The folder of a run on this machine: by its path, or by its name in the folder of runs; None if none."""
     from server_app.config.schema import Config
-    from server_app.folder import runs_dir
+    from server_app.records.run_folder import runs_dir
 
     from ..results.runs import is_run
 

@@ -11,10 +11,10 @@ import torch
 
 from fedstride.errors import ConfigError, RunError
 from fedstride.tasks import data
-from fedstride.tasks.comparison import At
+from fedstride.tasks.evaluation.comparison import At
+from fedstride.tasks.evaluation.per_row import PerRow, joined, per_row
 from fedstride.tasks.goals import goal_of
-from fedstride.tasks.per_row import PerRow, joined, per_row
-from fedstride.tasks.tensors import Examples
+from fedstride.tasks.models.tensors import Examples
 from server_app.config.defaults import resolved
 from server_app.config.schema import Config
 

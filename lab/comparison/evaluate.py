@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedstride.errors import ConfigError
-from fedstride.tasks.comparison import At
-from fedstride.tasks.holdout import hold_out
+from fedstride.tasks.evaluation.comparison import At
+from fedstride.tasks.evaluation.holdout import hold_out
 from server_app.config.schema import Config
 
 from ..prediction.model import Model

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedstride.seeds import MAX_SEED
-from fedstride.tasks.comparison import At, Columns, Pairs, at_site, bootstrapped
-from fedstride.tasks.per_row import joined
+from fedstride.tasks.evaluation.comparison import At, Columns, Pairs, at_site, bootstrapped
+from fedstride.tasks.evaluation.per_row import joined
 
 ALL = "all"
 """The name of all sites together."""

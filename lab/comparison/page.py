@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedstride import atomic, wire
-from fedstride.intervals import DRAWS, FEWEST, LEVEL, Interval
-from fedstride.metrics import Metric, fact
-from fedstride.scores import EXACT
-from fedstride.tasks.comparison import At, Found
-from server_app.figures.style import LONGEST_LABEL, legend_label, new_figure, save_figure, shown, style
+from fedstride.figures.intervals import DRAWS, FEWEST, LEVEL, Interval
+from fedstride.figures.metrics import Metric, fact
+from fedstride.figures.scores import EXACT
+from fedstride.files import atomic
+from fedstride.messages import wire
+from fedstride.tasks.evaluation.comparison import At, Found
+from server_app.reports.plot_style import LONGEST_LABEL, legend_label, new_figure, save_figure, shown, style
 
 from ..results.formats import Grid, markdown, text
 from .runs import ALONE

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from client_app.parts import OBJECTIVES
-from server_app.attacks import ATTACKS
-from server_app.calibrations import CALIBRATIONS
+from client_app.table import OBJECTIVES
+from server_app.config.attacks import ATTACKS
+from server_app.config.calibrations import CALIBRATIONS
 from server_app.config.compose import to_yaml
 from server_app.config.schema import Config
-from server_app.folder import folder_name
-from strategies.parts import PRIVACY, STRATEGIES
+from server_app.records.run_folder import folder_name
+from strategies.table import PRIVACY, STRATEGIES
 
 from ..engine.comparison import local_sgd
 from ..engine.plan import Job

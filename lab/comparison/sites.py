@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from client_app.work import members
+from client_app.from_message import members
 from fedstride.errors import DataError, require
 from fedstride.parts import Choice
 from fedstride.tasks import data, own
-from fedstride.tasks.holdout import hold_out
-from fedstride.tasks.parts import PARTITIONS
+from fedstride.tasks.evaluation.holdout import hold_out
 from fedstride.tasks.spec import Spec
+from fedstride.tasks.table import PARTITIONS
 from server_app.config.schema import Config
 
 from ..engine.engine import files_of

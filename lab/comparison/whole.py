@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedstride.cores import cores
 from fedstride.errors import ConfigError, require
-from fedstride.tasks.comparison import At
+from fedstride.processes.cores import cores
+from fedstride.tasks.evaluation.comparison import At
 from server_app.build import build_strategy
 from server_app.config.compose import compose
 from server_app.config.keys import label
 from server_app.config.schema import Config
 from server_app.config.variables import with_variables
-from server_app.folder import runs_dir
+from server_app.records.run_folder import runs_dir
 
 from ..engine.plan import expand
 from ..engine.sweep import Ended

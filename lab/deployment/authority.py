@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedstride import private
 from fedstride.errors import ConfigError
+from fedstride.files import private
 
 CA_DAYS = 3650
 CLOCK_SKEW = timedelta(minutes=5)  # a node's clock may be behind the one that signed

@@ -17,8 +17,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from fedstride import atomic
 from fedstride.errors import ConfigError, RunError
+from fedstride.files import atomic
 
 from .authority import CA_DAYS, Authority, new_authority, read_authority, server_certificate
 

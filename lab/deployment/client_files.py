@@ -11,8 +11,8 @@ import numpy as np
 
 from fedstride.errors import ConfigError, RunError
 from fedstride.tasks.data import Data
-from fedstride.tasks.dictionary import examples_of
-from fedstride.tasks.site import SUFFIX
+from fedstride.tasks.site_file.dictionary import examples_of
+from fedstride.tasks.site_file.site import SUFFIX
 from fedstride.tasks.spec import Spec
 
 

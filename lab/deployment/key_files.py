@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedstride import private
+from fedstride.files import private
 from superlink import token
 
 MARK = b"PRIVATE KEY-----"

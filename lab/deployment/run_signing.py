@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedstride import signed, wire
 from fedstride.errors import ConfigError
-from fedstride.fingerprints import fingerprints
 from fedstride.flower.identity import set_identity
-from fedstride.signatures import encode
+from fedstride.messages import signed_runs, wire
+from fedstride.messages.app_signatures import encode
+from fedstride.messages.key_fingerprints import fingerprints
 from server_app import session
 from server_app.config.schema import Config
-from server_app.terms import forms_of, messages_of
+from server_app.signed_messages import forms_of, messages_of
 
 from .signing import id_of, read_key
 
@@ -40,9 +40,9 @@ class RunSigner:
 
         Raises ConfigError for a wrong key or file, and as `session.prepare`.
         """
-        if not 1 <= self.days <= signed.MOST_DAYS:
+        if not 1 <= self.days <= signed_runs.MOST_DAYS:
             raise ConfigError(
-                f"--expires {self.days} is not allowed: it must be from 1 to {signed.MOST_DAYS} days"
+                f"--expires {self.days} is not allowed: it must be from 1 to {signed_runs.MOST_DAYS} days"
             )
         private = read_key(self.key.expanduser())
         nodes = () if self.nodes is None else fingerprints(self.nodes.expanduser(), "--nodes")
@@ -52,7 +52,7 @@ class RunSigner:
         set_identity()  # Flower's messages want one
         describes = bool(run_config.get(wire.CHECK))
         forms, now = forms_of(prepared, word, describes=describes), int(time.time())
-        terms = signed.Terms(
+        terms = signed_runs.Terms(
             app=hashlib.sha256(bundle).hexdigest(),
             run_config=dict(run_config),
             run=word,
@@ -63,14 +63,14 @@ class RunSigner:
             nodes=nodes,
             nonce=secrets.token_hex(16),
             signed_at=now,
-            expires=now + self.days * signed.DAY,
+            expires=now + self.days * signed_runs.DAY,
         )
         body = terms.body()
-        signature = encode(private.sign(signed.to_sign(body)))
-        text = signed.Signed(terms, id_of(private), signature, body).dump()
-        if len(text) > signed.MOST_CHARACTERS:
+        signature = encode(private.sign(signed_runs.to_sign(body)))
+        text = signed_runs.Signed(terms, id_of(private), signature, body).dump()
+        if len(text) > signed_runs.MOST_CHARACTERS:
             raise ConfigError(
-                f"the signed run has {len(text)} characters, at most {signed.MOST_CHARACTERS} are allowed; name "
-                "fewer columns, classes or nodes"
+                f"the signed run has {len(text)} characters, at most {signed_runs.MOST_CHARACTERS} are allowed; "
+                "name fewer columns, classes or nodes"
             )
         return text

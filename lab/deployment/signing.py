@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
-from fedstride import atomic, private
 from fedstride.errors import ConfigError, RunError
-from fedstride.signatures import Signature, encode, key_id, load, signed_bytes
+from fedstride.files import atomic, private
+from fedstride.messages.app_signatures import Signature, encode, key_id, load, signed_bytes
 
 
 def new_key(path: Path) -> list[Path]:

@@ -14,9 +14,9 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from fedstride import signals
 from fedstride.errors import RunError
-from server_app.machine import versions
+from fedstride.processes import signals
+from server_app.records.versions import versions
 
 PASSED_ON = ("FEDSTRIDE_DATA", "FEDSTRIDE_CACHE", "FEDSTRIDE_RUNS")
 """Environment variables that processes on other machines get, if they have none of their own."""

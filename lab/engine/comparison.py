@@ -7,17 +7,17 @@ import threading
 from pathlib import Path
 from typing import Any, cast
 
-from client_app.parts import OBJECTIVES, RULES, Training
+from client_app.table import OBJECTIVES, RULES, Training
+from fedstride.processes.signals import STOPPED
 from fedstride.settings import fields_of
-from fedstride.signals import STOPPED
 from server_app import session
 from server_app.build import build_strategy
 from server_app.config.keys import chain
 from server_app.config.schema import Config
+from server_app.records.row_values import Row
 from server_app.rounds import Round
-from server_app.rows import Row
 from server_app.session import Prepared
-from strategies.parts import STRATEGIES
+from strategies.table import STRATEGIES
 
 from .engine import Engine
 

@@ -15,13 +15,13 @@ from typing import Protocol
 import torch
 from flwr.clientapp import ClientApp
 
-from client_app.parts import OBJECTIVES, RULES
-from fedstride.cores import cores
+from client_app.table import OBJECTIVES, RULES
 from fedstride.errors import RunError, require
-from fedstride.tasks import numerics
+from fedstride.processes.cores import cores
+from fedstride.tasks.models import numerics
 from fedstride.tasks.spec import Spec
 from server_app.config.schema import Config
-from server_app.evaluation import CentralEvaluation
+from server_app.evaluation.central import CentralEvaluation
 from server_app.rounds import Evaluate
 from server_app.session import Prepared
 

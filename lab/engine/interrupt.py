@@ -8,8 +8,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from fedstride import signals
-from server_app.checkpoint import valid_checkpoints
+from fedstride.processes import signals
+from server_app.records.checkpoint import valid_checkpoints
 
 
 class InterruptHandler:

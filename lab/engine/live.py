@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from server_app.round_line import columns, head
+from server_app.reports.round_line import columns, head
 from server_app.rounds import Round
 
 from ..terminal import say

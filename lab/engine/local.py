@@ -16,9 +16,9 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedstride import wire
 from fedstride.flower import identity
-from fedstride.records import array_records
+from fedstride.messages import wire
+from fedstride.messages.records import array_records
 
 from ..attacks.labels import FLIPS, on_flipped_labels
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from fedstride.errors import RunError, require
 from fedstride.flower import identity
-from fedstride.signals import STOPPED
+from fedstride.processes.signals import STOPPED
 from server_app.config.compose import from_yaml, to_yaml
 from server_app.config.permits import OPEN_CLUSTER
 from server_app.config.schema import Config
-from server_app.folder import runs_dir
+from server_app.records.run_folder import runs_dir
 
 from . import cluster
 from .jobs import Work

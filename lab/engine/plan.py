@@ -24,7 +24,7 @@ from server_app.config.methods import ALL, METHOD, alone
 from server_app.config.overrides import Override, parts_in, values_of, written
 from server_app.config.schema import TABLES, Config
 from server_app.config.variables import with_variables
-from server_app.folder import NAMED, default_name, folder_name, runs_dir
+from server_app.records.run_folder import NAMED, default_name, folder_name, runs_dir
 
 
 class Value(NamedTuple):

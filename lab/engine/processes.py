@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from fedstride import lifetimes, signals
+from fedstride.processes import children, signals
 
 Body = Callable[[int, socket.socket], None]
 """What a copy does: (number, connection to the original) -> None."""
@@ -106,7 +106,7 @@ def _copied(body: Callable[[], None], *connections: socket.socket) -> int:
         with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the original has ended
             body()
 
-    return lifetimes.forked(work)
+    return children.forked(work)
 
 
 def _send(connection: socket.socket, value: Any) -> None:

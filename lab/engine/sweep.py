@@ -11,9 +11,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from types import FrameType
 
-from fedstride import signals
-from fedstride.cores import cores
-from fedstride.metrics import as_text
+from fedstride.figures.metrics import as_text
+from fedstride.processes import signals
+from fedstride.processes.cores import cores
 
 from .interrupt import InterruptHandler, how_to_resume
 from .jobs import WorkerDiedError

@@ -19,9 +19,9 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedstride.flower import identity
+from fedstride.tasks.models.tensors import BatchSums
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.tensors import BatchSums
-from server_app.evaluation import CentralEvaluation
+from server_app.evaluation.central import CentralEvaluation
 
 from .jobs import Jobs, WorkerDiedError
 from .local import AT_ONCE, LocalGrid, failure, has_arrays, replied

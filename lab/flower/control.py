@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from fedstride import wire
 from fedstride.errors import ConfigError, RunError
 from fedstride.flower.control import (
     AnswerError,
@@ -18,6 +17,7 @@ from fedstride.flower.control import (
     NoSuchRunError,
     RegisteredError,
 )
+from fedstride.messages import wire
 
 from .reach import explained
 from .target import Target

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedstride import wire
+from fedstride.messages import wire
 
 from .command import reason_in
 from .control import Listed

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import httpx
 
-from fedstride import atomic
 from fedstride.errors import ConfigError, RunError
-from fedstride.flower.trusting import verified
-from fedstride.reading import from_json
+from fedstride.files import atomic
+from fedstride.files.bounded_reading import from_json
+from fedstride.flower.for_nodes.certificates import verified
 from superlink.routes import FILES
 
 from ..results.runs import FETCHED

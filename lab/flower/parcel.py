@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from fedstride.errors import RunError
-from fedstride.reading import from_json
+from fedstride.files.bounded_reading import from_json
 
 DAMAGED = "what arrived is damaged"
 

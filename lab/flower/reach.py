@@ -10,8 +10,8 @@ import socket
 import ssl
 from pathlib import Path
 
-from fedstride.flower.trusting import has_expired
-from fedstride.ports import NODES, SUBMITTING
+from fedstride.flower.for_nodes.certificates import has_expired
+from fedstride.processes.ports import NODES, SUBMITTING
 
 from .target import Target
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedstride.errors import ConfigError
-from fedstride.flower.keys import openssh_to_pem
+from fedstride.flower.for_nodes.request_keys import openssh_to_pem
 
 from .control import control
 from .target import Target

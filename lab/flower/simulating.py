@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import fedstride
-from fedstride import lifetimes
+from fedstride.processes import children
 
 PRIVATE: Mapping[str, str] = {
     "RAY_AUTH_MODE": "token",
@@ -40,7 +40,7 @@ names, so one client at a time."""
 def main() -> None:
     """Run the simulation of the order. The exit code is 1 if it fails."""
     order = json.loads(sys.stdin.buffer.read())
-    code = lifetimes.kept(order["parent"], lambda: _simulate(order))
+    code = children.kept(order["parent"], lambda: _simulate(order))
     shutil.rmtree(order["home"], ignore_errors=True)
     sys.exit(code)
 

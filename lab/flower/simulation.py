@@ -23,13 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedstride import atomic, signals, wire
 from fedstride.errors import ConfigError
-from fedstride.metrics import as_text
+from fedstride.figures.metrics import as_text
+from fedstride.files import atomic
+from fedstride.messages import wire
+from fedstride.processes import signals
 from server_app.config.overrides import Override, with_parts, written
 from server_app.config.schema import Config
-from server_app.folder import default_name, runs_dir
-from server_app.round_line import columns, head
+from server_app.records.run_folder import default_name, runs_dir
+from server_app.reports.round_line import columns, head
 
 from .. import terminal
 from ..engine.interrupt import how_to_resume

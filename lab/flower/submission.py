@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedstride import signed, wire
 from fedstride.errors import ConfigError, RunError
 from fedstride.flower.bundles import bundle
-from fedstride.signatures import RUN_CONFIG
+from fedstride.messages import signed_runs, wire
+from fedstride.messages.app_signatures import RUN_CONFIG
 from server_app.config.overrides import Override, parse, parts_in, with_parts
 
 from .bundle import app_folder
@@ -71,7 +71,7 @@ def submit(
     if signature is not None:
         config[RUN_CONFIG] = signature(made)
     if signed_run is not None:
-        config[signed.RUN_CONFIG] = signed_run(made, config)
+        config[signed_runs.RUN_CONFIG] = signed_run(made, config)
     try:
         with control(target) as connection:
             return connection.start(made, config)

@@ -10,9 +10,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedstride import homes
 from fedstride.errors import ConfigError, unknown
-from fedstride.ports import SUBMITTING
+from fedstride.files import user_folders
+from fedstride.processes.ports import SUBMITTING
 from superlink import token
 
 
@@ -70,7 +70,7 @@ def deployed() -> list[str]:
 
 
 def _connections() -> tuple[Path, dict[str, dict[str, object]]]:
-    path = homes.flower() / "config.toml"
+    path = user_folders.flower() / "config.toml"
     try:
         known = tomllib.loads(path.read_text(encoding="utf-8")).get("superlink", {}) if path.is_file() else {}
     except (OSError, ValueError) as error:

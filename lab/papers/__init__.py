@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from fedstride.errors import unknown
-from server_app.config.papers import experiment, experiment_names
+from server_app.config.presets.papers import experiment, experiment_names
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from server_app.config.keys import by_key
-from server_app.config.papers import UNSTATED
-from server_app.config.schema import Config
-from server_app.config.terms import (
+from server_app.config.presets.papers import UNSTATED
+from server_app.config.presets.vocabulary import (
     ALIASES,
     FIELDS,
     OF_PROXY_SETS,
@@ -24,6 +23,7 @@ from server_app.config.terms import (
     parameters,
     task_of,
 )
+from server_app.config.schema import Config
 
 from ..results.grouping import method_values, plain
 from ..results.runs import Run

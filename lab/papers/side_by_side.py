@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedstride.metrics import fact
-from server_app.config.terms import task_of
+from fedstride.figures.metrics import fact
+from server_app.config.presets.vocabulary import task_of
 
 from ..results.formats import Grid, Sheet
 from ..results.grouping import plain

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fedstride.errors import ConfigError, unknown
-from fedstride.metrics import shown
+from fedstride.figures.metrics import shown
 
 from ..results.grouping import group
 from ..results.runs import Run, by_headline

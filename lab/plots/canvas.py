@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedstride.errors import ConfigError
-from server_app.figures.style import (
+from server_app.reports.plot_style import (
     BARS,
     LONGEST_LABEL,
     against_rounds,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from fedstride.metrics import fact, shown, with_unit
-from server_app.rows import Row
-from server_app.values import total
+from fedstride.figures.metrics import fact, shown, with_unit
+from server_app.records.row_values import Row, total
 
 from ..results.grouping import Group, group
 from ..results.runs import Run, by_headline

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from server_app.values import labels, numbers
+from server_app.records.row_values import labels, numbers
 
 from ..results.runs import Run
 from .examples import first_of_each

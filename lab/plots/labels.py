@@ -13,7 +13,7 @@ import numpy as np
 
 from fedstride.tasks import data
 from fedstride.tasks.data import Data
-from fedstride.tasks.partitions import Parts, partition
+from fedstride.tasks.partitions.schemes import Parts, partition
 from server_app.config.schema import Config
 
 from ..results.grouping import summary

@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from server_app.figures.curve import points
-from server_app.rows import Row
+from server_app.records.row_values import Row
+from server_app.reports.curve import points
 
 from ..results.grouping import Group
 from ..results.runs import Run

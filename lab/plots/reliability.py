@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedstride import wire
-from fedstride.metrics import as_text
-from server_app.rows import Row
-from server_app.values import number, numbers
+from fedstride.figures.metrics import as_text
+from fedstride.messages import wire
+from server_app.records.row_values import Row, number, numbers
 
 from ..results.runs import Run
 from .examples import first_of_each

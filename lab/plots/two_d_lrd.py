@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from server_app.figures.curve import points
-from server_app.values import numbers
+from server_app.records.row_values import numbers
+from server_app.reports.curve import points
 
 from ..results.runs import Run
 from .examples import first_of_each

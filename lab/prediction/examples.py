@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstride.errors import DataError
-from fedstride.tasks.columns import Column
+from fedstride.tasks.forms.columns import Column
 from fedstride.tasks.inputs import Kind
 from fedstride.tasks.missing import ERROR
 from fedstride.tasks.own import unlabelled
@@ -129,6 +129,6 @@ def _table(spec: Spec, columns: Sequence[Column], rng: np.random.Generator) -> n
 
 def _channel(values: Sequence[float], spec: Spec, default: float) -> np.ndarray:
     """Mean or deviation in a shape that fits a batch."""
-    from fedstride.tasks.preparation import COLUMN
+    from fedstride.tasks.forms.preparation import COLUMN
 
     return np.asarray(values or (default,)).reshape(COLUMN[spec.inputs.kind] if values else (1,))

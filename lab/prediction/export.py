@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch.export import Dim, ExportedProgram
 
-from fedstride import atomic
 from fedstride.errors import ConfigError, RunError, unknown
-from fedstride.tasks import numerics
+from fedstride.files import atomic
 from fedstride.tasks.inputs import Kind
+from fedstride.tasks.models import numerics
+from fedstride.tasks.models.tensors import load_arrays, to_arrays
 from fedstride.tasks.spec import Target
-from fedstride.tasks.tensors import load_arrays, to_arrays
-from server_app.machine import versions
+from server_app.records.versions import versions
 
 from . import examples, onnx_file
 from .examples import Compared
@@ -147,7 +147,7 @@ TOKENS = (
     "the first {words} longest sequences of letters and digits of the lower-cased text in Unicode's form NFC; the "
     "number of one is 1 + crc32(its UTF-8) % {last}; 0 after the end"
 )
-"""How a text becomes numbers (`fedstride/tasks/tokens.py`), which no graph does."""
+"""How a text becomes numbers (`fedstride/tasks/forms/tokens.py`), which no graph does."""
 
 
 # ---------------------------------------------------------------- the forms

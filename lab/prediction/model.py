@@ -10,17 +10,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedstride import own, reading
+from fedstride import own
 from fedstride.errors import ConfigError, FedstrideError
-from fedstride.tasks import models
+from fedstride.files import bounded_reading
+from fedstride.tasks.models import networks_by_name
+from fedstride.tasks.models.tensors import Examples, load_arrays
 from fedstride.tasks.own import unlabelled
 from fedstride.tasks.own.unlabelled import Unlabelled
-from fedstride.tasks.parts import MODELS
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.tensors import Examples, load_arrays
+from fedstride.tasks.table import MODELS
 from server_app.config.compose import from_yaml
 from server_app.config.schema import Config
-from server_app.records import BEST, MODEL, TASK
+from server_app.run_files import BEST, MODEL, TASK
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,10 +132,12 @@ def load(folder: str | Path, which: Which = "last", *, parts: str | Path | None 
         raise ConfigError(f"which = {which!r} is not allowed: it must be {' or '.join(FILES)}")
     name = "config.yaml"
     try:
-        config = _config(reading.text(place / name), None if parts is None else str(parts))
+        config = _config(bounded_reading.text(place / name), None if parts is None else str(parts))
         name = TASK
-        spec = Spec.unflatten(reading.from_json(reading.content(place / name, reading.SMALL)))
-        network = models.build(config.model, spec.inputs, spec.outputs, config.seed)
+        spec = Spec.unflatten(
+            bounded_reading.from_json(bounded_reading.content(place / name, bounded_reading.SMALL))
+        )
+        network = networks_by_name.build(config.model, spec.inputs, spec.outputs, config.seed)
         name = FILES[which]
         load_arrays(network, _arrays(place / name))
     except FileNotFoundError as error:
@@ -156,7 +159,7 @@ def _arrays(path: Path) -> dict[str, torch.Tensor]:
     from safetensors.torch import load
 
     try:
-        found: dict[str, torch.Tensor] = load(reading.content(path))
+        found: dict[str, torch.Tensor] = load(bounded_reading.content(path))
     except SafetensorError as error:
         raise ValueError(str(error)) from error
     return found

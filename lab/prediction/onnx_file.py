@@ -16,7 +16,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fedstride.errors import ConfigError
-from fedstride.tasks.columns import Column, alike
+from fedstride.tasks.forms.columns import Column, alike
 
 from .examples import cells
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from fedstride.tasks.columns import Column, parsed
+from fedstride.tasks.forms.columns import Column, parsed
+from fedstride.tasks.forms.preparation import prepared, statistics_of
 from fedstride.tasks.inputs import Kind
 from fedstride.tasks.missing import ERROR
-from fedstride.tasks.preparation import prepared, statistics_of
 from fedstride.tasks.spec import Spec
 
 from .model import Model

@@ -11,16 +11,17 @@ from typing import NoReturn
 import torch
 
 from client_app.app import app
-from fedstride import homes, own
-from fedstride.cores import cores
+from fedstride import own
 from fedstride.errors import ConfigError, RunError, require
+from fedstride.files import user_folders
+from fedstride.processes.cores import cores
 from server_app import session
-from server_app.checkpoint import valid_checkpoints
 from server_app.config.compose import compose
 from server_app.config.keys import label
 from server_app.config.overrides import Override, parse, values_of, written
 from server_app.config.schema import Config
 from server_app.config.variables import with_variables
+from server_app.records.checkpoint import valid_checkpoints
 from server_app.session import Prepared
 
 from ..comparison import whole
@@ -76,7 +77,7 @@ def resume(
 def results(*folders: Place) -> Results:
     """The runs in these folders: run folders, or folders that contain some. Raises ConfigError without any."""
     require(bool(folders), "folders", folders, "one or more run folders, or folders that contain run folders")
-    return _found([homes.expanded(os.fspath(folder)) for folder in folders])
+    return _found([user_folders.expanded(os.fspath(folder)) for folder in folders])
 
 
 def _read(texts: Sequence[str]) -> list[Override]:

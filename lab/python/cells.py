@@ -12,13 +12,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedstride import atomic
 from fedstride.errors import ConfigError, FedstrideError
+from fedstride.files import atomic
 from fedstride.parts import HALF, MODULE_PREFIX, USER_PARTS, Part
 from server_app.config.methods import ALL, METHOD
 from server_app.config.overrides import Override, parts_in, written
 from server_app.config.schema import TABLES, Config
-from server_app.folder import runs_dir
+from server_app.records.run_folder import runs_dir
 
 from .definitions import HERE, Definitions, sources
 

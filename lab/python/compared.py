@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedstride.tasks.comparison import At, Found
+from fedstride.tasks.evaluation.comparison import At, Found
 
 from ..comparison import page
 from ..comparison.whole import Made

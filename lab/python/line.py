@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from fedstride.errors import printable
-from fedstride.metrics import as_text, shown
+from fedstride.figures.metrics import as_text, shown
 from server_app.config.schema import Config
 from server_app.rounds import Round
 

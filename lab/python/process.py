@@ -13,10 +13,13 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from client_app import work
-from fedstride import homes, own, signals
+from client_app import from_message
+from fedstride import own
 from fedstride.errors import ConfigError, RunError
-from fedstride.tasks import data, numerics
+from fedstride.files import user_folders
+from fedstride.processes import signals
+from fedstride.tasks import data
+from fedstride.tasks.models import numerics
 
 EXACT = "highest"
 """The precision of products in float32 with which torch starts."""
@@ -46,13 +49,13 @@ def apart() -> Iterator[None]:
             own.alone(),
         ):
             _forget()
-            homes.settle()
+            user_folders.settle()
             yield
     except signals.Terminated as error:
         signal.raise_signal(signal.SIGTERM)
         raise RunError("the run was ended by SIGTERM") from error
     except (RuntimeError, FileNotFoundError) as error:
-        if (said := homes.fault(error)) is None:
+        if (said := user_folders.fault(error)) is None:
             raise
         raise ConfigError(said) from error
     finally:
@@ -62,7 +65,7 @@ def apart() -> Iterator[None]:
 
 def _forget() -> None:
     """Data and parts of the same names may be others in the next run."""
-    work.forget()
+    from_message.forget()
     data.forget()
 
 

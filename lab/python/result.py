@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fedstride import chain, own
-from fedstride.metrics import as_text, shown
+from fedstride import own
+from fedstride.figures.metrics import as_text, shown
+from fedstride.files import chained_lines
 from server_app.config.schema import Config
-from server_app.records import FINAL
-from server_app.rows import Row
+from server_app.records.row_values import Row
+from server_app.run_files import FINAL
 from server_app.stopping import chosen_round
 
 from ..plots import draw
@@ -129,7 +130,9 @@ def _figure(name: str, value: float) -> str:
 
 def frame(rows: Sequence[Row]) -> pd.DataFrame:
     """The rows, without what only chains the lines of a file."""
-    return pd.DataFrame([{key: value for key, value in row.items() if key not in chain.KEYS} for row in rows])
+    return pd.DataFrame(
+        [{key: value for key, value in row.items() if key not in chained_lines.KEYS} for row in rows]
+    )
 
 
 @own.alone()
@@ -141,7 +144,7 @@ def plotted(kind: str, runs: Sequence[Run]) -> Figure:
 
 
 def _png(figure: Figure) -> bytes:
-    from server_app.figures.style import save_figure
+    from server_app.reports.plot_style import save_figure
 
     file = io.BytesIO()
     save_figure(figure, file, format="png")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from fedstride.metrics import fact
+from fedstride.figures.metrics import fact
 
 from ..plots import numbers_of_methods
 from ..results.grouping import group, newest

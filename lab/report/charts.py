@@ -5,10 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from fedstride import wire
-from fedstride.metrics import fact
-from server_app.rows import Row
-from server_app.values import number
+from fedstride.figures.metrics import fact
+from fedstride.messages import wire
+from server_app.records.row_values import Row, number
 
 from ..plots.curves import MEGABYTES, ROUNDS, SECONDS, by_setting, of_metric, panel
 from ..plots.panels import Band, Lines, looks_of

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from server_app.figures.style import dash
+from server_app.reports.plot_style import dash
 
 from ..plots.panels import Map, Panel
 

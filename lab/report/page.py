@@ -13,8 +13,8 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fedstride import atomic
-from server_app.figures.style import DARK, DARK_MAP, MAP, STYLES
+from fedstride.files import atomic
+from server_app.reports.plot_style import DARK, DARK_MAP, MAP, STYLES
 
 from ..plots.panels import Panel
 from ..results.files import check_replaceable, writing

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedstride.errors import FedstrideError
-from fedstride.metrics import with_unit
+from fedstride.figures.metrics import with_unit
 from server_app.config.compose import to_yaml
-from server_app.values import total
+from server_app.records.row_values import total
 
 from ..papers.links import links
 from ..plots.panels import Lines

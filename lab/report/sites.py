@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedstride.metrics import shown
-from server_app.differences import HEAD, pairs_in
-from server_app.differences import NOTE as PAIRS_NOTE
-from server_app.sites import Site
+from fedstride.figures.metrics import shown
+from server_app.evaluation.differences import HEAD, pairs_in
+from server_app.evaluation.differences import NOTE as PAIRS_NOTE
+from server_app.reports.sites import Site
 
 from ..results.formats import Grid
 from ..results.quality import sites_of

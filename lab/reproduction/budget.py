@@ -8,8 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from fedstride.errors import ConfigError
 from server_app.config.schema import Config
-from server_app.rows import Row
-from server_app.values import total
+from server_app.records.row_values import Row, total
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from fedstride.errors import ConfigError, unknown
-from server_app.config.papers import experiment
-from server_app.config.presets import Line, names, preset
-from server_app.config.terms import method_of
-from server_app.folder import folder_name
+from server_app.config.presets.papers import experiment
+from server_app.config.presets.presets import Line, names, preset
+from server_app.config.presets.vocabulary import method_of
+from server_app.records.run_folder import folder_name
 
 BASE = "fedavg"
 """The method with which a paper's own is compared."""

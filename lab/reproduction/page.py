@@ -8,11 +8,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedstride import atomic
-from fedstride.cores import cores
 from fedstride.errors import FedstrideError
-from server_app.config.papers import Source
-from server_app.config.presets import preset
+from fedstride.files import atomic
+from fedstride.processes.cores import cores
+from server_app.config.presets.papers import Source
+from server_app.config.presets.presets import preset
 
 from ..papers import paper_table, table_names
 from ..papers.side_by_side import SideBySide, side_by_side

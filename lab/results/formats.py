@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fedstride.errors import printable
-from server_app.spreadsheet import inert
+from server_app.records.spreadsheet import inert
 
 
 class Form(StrEnum):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedstride.errors import ConfigError, RunError
-from server_app.folder import is_locked, owner_of_lock
+from server_app.records.run_folder import is_locked, owner_of_lock
 
 
 @contextlib.contextmanager

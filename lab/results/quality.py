@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedstride import wire
 from fedstride.errors import FedstrideError
-from fedstride.metrics import ERROR, as_text, fact, is_better, require_direction, shown
-from server_app.sites import Figure, Site, Sites, over_all
+from fedstride.figures.metrics import ERROR, as_text, fact, is_better, require_direction, shown
+from fedstride.messages import wire
+from server_app.reports.sites import Figure, Site, Sites, over_all
 
 from .runs import Run
 from .tables import Statistic

@@ -10,16 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedstride import reading
 from fedstride.errors import ConfigError, printable
-from fedstride.metrics import recall
+from fedstride.figures.metrics import recall
+from fedstride.files import bounded_reading
 from server_app.config.compose import from_yaml
 from server_app.config.keys import label
 from server_app.config.schema import Config
-from server_app.folder import is_locked
-from server_app.lines import Found, find_lines, read_lines
-from server_app.restore import CLIENTS, METRICS
-from server_app.rows import Row
+from server_app.records.line_files import Found, find_lines, read_lines
+from server_app.records.restore import CLIENTS, METRICS
+from server_app.records.row_values import Row
+from server_app.records.run_folder import is_locked
 
 from .status import read_fetched, read_status
 
@@ -144,7 +144,7 @@ def load(folder: Path) -> Run:
     """
     name = "config.yaml"
     try:
-        config = from_yaml(reading.text(folder / name), execute=False)
+        config = from_yaml(bounded_reading.text(folder / name), execute=False)
         if config.best is None:
             raise ValueError("it has no metric `best`, which every run has")
         # A run may end meanwhile: it writes its last metrics, then its status, and then releases the lock.

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedstride import reading
-from server_app.values import is_number, is_round
+from fedstride.files import bounded_reading
+from server_app.records.row_values import is_number, is_round
 
 Holds = Callable[[Any], bool]
 
@@ -25,7 +25,7 @@ def read_fetched(path: Path) -> dict[str, Any]:
 def _read(path: Path, form: Mapping[str, Holds]) -> dict[str, Any]:
     if not path.exists():
         return {}
-    found = reading.from_json(reading.text(path, MOST))
+    found = bounded_reading.from_json(bounded_reading.text(path, MOST))
     if not isinstance(found, dict):
         raise ValueError(f"{OTHER_FORM}: it is no mapping")
     wrong = [key for key, holds in form.items() if found.get(key) is not None and not holds(found[key])]

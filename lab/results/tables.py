@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from fedstride.errors import ConfigError, nearest
-from fedstride.metrics import fact, is_better, require_direction, shown, with_unit
-from server_app.figures.curve import points
-from server_app.rows import Row
+from fedstride.figures.metrics import fact, is_better, require_direction, shown, with_unit
+from server_app.records.row_values import Row
+from server_app.reports.curve import points
 from server_app.stopping import best_round
 
 from .fairness import fairness

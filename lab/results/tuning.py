@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fedstride.errors import ConfigError, nearest
-from fedstride.metrics import is_better, require_direction
+from fedstride.figures.metrics import is_better, require_direction
 
 from .grouping import Group, describe, differing, group, method_values, order_of, plain, setting_values
 from .runs import Run

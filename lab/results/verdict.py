@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedstride.errors import FedstrideError
-from fedstride.metrics import fact, is_better, require_direction, shown
+from fedstride.figures.metrics import fact, is_better, require_direction, shown
 
 from .grouping import Group, group
 from .paired import LEAST, MOST, Pair, Standing, comparable, standing

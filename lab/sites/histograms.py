@@ -1,10 +1,11 @@
 """What two sites say of one column, brought to the same bins.
 
-Sites make their bins alone (`fedstride/tasks/round_bins.py`), so two of them have some edges in common and others
-not. With edges in common, their counts between these are exact, and are compared. Without any, each edge e of one
-of them is a limit: of the values of a site, at least those of the bins below e are below it, and at most those of
-the bins that begin below e. Of two sites whose shares of values below e must differ, the two numbers that differ
-least are compared, at the edge where they differ most. The p-value is multiplied by the number of edges.
+Sites make their bins alone (`fedstride/tasks/statistics/round_bins.py`), so two of them have some edges in common
+and others not. With edges in common, their counts between these are exact, and are compared. Without any, each
+edge e of one of them is a limit: of the values of a site, at least those of the bins below e are below it, and
+at most those of the bins that begin below e. Of two sites whose shares of values below e must differ, the two
+numbers that differ least are compared, at the edge where they differ most. The p-value is multiplied by the
+number of edges.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import cast
 
 import numpy as np
 
-from fedstride.tasks.description import Told
+from fedstride.tasks.statistics.description import Told
 
 from .chi_square import homogeneity
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fedstride.tasks.description import PRESENT, Asked, Description, Told
+from fedstride.tasks.statistics.description import PRESENT, Asked, Description, Told
 
 from .histograms import Histogram, difference, hidden, histogram_of, without
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedstride.tasks.description import Asked, Description, Told
+from fedstride.tasks.statistics.description import Asked, Description, Told
 
 from ..report.page import escape, listed, page, table
 from ..results.formats import Grid

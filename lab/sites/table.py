@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from fedstride.tasks.description import Asked, Description, Told
+from fedstride.tasks.statistics.description import Asked, Description, Told
 
 from ..results.formats import Grid
 from . import words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from fedstride.tasks.description import (
+from fedstride.tasks.statistics.description import (
     BELOW,
     LACKS,
     NOT_SAID,

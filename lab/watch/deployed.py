@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from fedstride.errors import RunError, printable
-from fedstride.reading import from_json
-from server_app.progress import after, is_event
+from fedstride.files.bounded_reading import from_json
+from server_app.reports.progress import after, is_event
 
 from ..flower.control import Control
 from ..flower.endings import PROGRESS, plain, standing
@@ -52,7 +52,7 @@ def event_in(line: str) -> dict[str, Any] | None:
 
 
 def seen(sight: Sight, event: dict[str, Any]) -> Sight:
-    """What is known after an event (`server_app/progress.py`)."""
+    """What is known after an event (`server_app/reports/progress.py`)."""
     points = dict(sight.points)
     texts = event.get("reasons") or {} if event.get("event") in ("asked", "closed") else sight.reasons
     if event.get("event") == "closed" and event.get("value") is not None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedstride import reading
-from server_app.figures.curve import points
-from server_app.folder import is_locked
-from server_app.progress import FILE, STATES, WAITING
-from server_app.restore import METRICS
+from fedstride.files import bounded_reading
+from server_app.records.restore import METRICS
+from server_app.records.run_folder import is_locked
+from server_app.reports.curve import points
+from server_app.reports.progress import FILE, STATES, WAITING
 
 from ..results.runs import STATUS, Run, load
 from .sight import Sight
@@ -74,7 +74,7 @@ def _mark(path: Path) -> tuple[int, int] | None:
 def _in_progress(folder: Path) -> tuple[int, dict[str, str]]:
     """The round and the states in the file of the round in progress; none if there is no such file."""
     try:
-        found = reading.from_json(reading.text(folder / FILE))
+        found = bounded_reading.from_json(bounded_reading.text(folder / FILE))
         return int(found["round"]), {str(label): str(state) for label, state in found["clients"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return 0, {}

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fedstride.metrics import as_text, shown
-from server_app.progress import ANSWERED, TRAINING, WAITING
-from server_app.round_line import line
+from fedstride.figures.metrics import as_text, shown
+from server_app.reports.progress import ANSWERED, TRAINING, WAITING
+from server_app.reports.round_line import line
 
 MOST_NAMES = 8
 """Clients that one line names; of more, it says how many there are."""
@@ -18,8 +18,8 @@ MOST_NAMES = 8
 class Sight:
     """A run at one moment.
 
-    `points`: the metric that decides, by round. `clients`: the state of each client (`server_app/progress.py`), by
-    label; of the round in progress, or of the last one.
+    `points`: the metric that decides, by round. `clients`: the state of each client by label
+    (`server_app/reports/progress.py`); of the round in progress, or of the last one.
     """
 
     name: str

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedstride.errors import printable
-from fedstride.metrics import as_text
-from server_app.progress import ANSWERED, LOST, REJECTED, TRAINING, WAITING
+from fedstride.figures.metrics import as_text
+from server_app.reports.progress import ANSWERED, LOST, REJECTED, TRAINING, WAITING
 
 from ..terminal import say
 from .curve import curve

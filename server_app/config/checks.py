@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fedstride.errors import require
-from fedstride.metrics import declared, directed, fact
-from fedstride.names import Chosen
+from fedstride.figures.metrics import declared, directed, fact
+from fedstride.messages.node_names import Chosen
 from fedstride.settings import check_fields, fields_of
-from fedstride.tasks.holdout import folds_of
-from strategies.limits import Screening
+from fedstride.tasks.evaluation.holdout import folds_of
+from strategies.replies.screening_settings import Screening
 
-from ..attacks import check_attack
+from .attacks import check_attack
 from .keys import chain
 from .permits import check_permits
 from .schema import BY_CLIENTS, TABLES, Config

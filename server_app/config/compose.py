@@ -18,21 +18,22 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from fedstride import reading
 from fedstride.errors import ConfigError, nearest, unknown
+from fedstride.figures.scores import SCORES, score_of
+from fedstride.files import bounded_reading
 from fedstride.own import digest_of, find, load_parts
 from fedstride.parts import METRIC, USER_PARTS
-from fedstride.scores import SCORES, score_of
-from strategies.parts import STRATEGIES
+from strategies.table import STRATEGIES
 
-from . import experiments, presets
+from . import experiments
 from .checks import check
+from .conflicts import check_methods
 from .experiments import Experiment
 from .keys import keys, label, names
 from .methods import METHOD, expand_method, label_of, method_in
 from .overrides import Override, chooses_a_rule, expand_wrappers, parse, parts_in, written
+from .presets import presets
 from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config
-from .together import check_methods
 from .tree import put, tree_of, value_for
 from .variables import check_interpolations
 
@@ -221,7 +222,7 @@ def _check_resumed_method(config: Config, overrides: Sequence[Override]) -> None
 
 def _config_text(folder: str, file: Path) -> str:
     try:
-        return reading.text(file)
+        return bounded_reading.text(file)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"resume = {folder!r} is not a run folder: {file} does not exist") from None
     except (OSError, ValueError) as error:

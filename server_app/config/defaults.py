@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedstride import wire
 from fedstride.errors import require
-from fedstride.metrics import fact
-from fedstride.tasks.augmentation import check_augmentation
+from fedstride.figures.metrics import fact
+from fedstride.messages import wire
 from fedstride.tasks.data import Data
+from fedstride.tasks.forms.augmentation import check_augmentation
 from fedstride.tasks.goals import check_figures, chosen_figures
 from fedstride.tasks.proxy import TEST, TRAIN
 from fedstride.tasks.spec import LOSSES, Spec
 
-from ..calibrations import check_calibration
+from .calibrations import check_calibration
 from .checks import check
 from .keys import chain
 from .schema import TABLES, Config

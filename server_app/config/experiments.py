@@ -19,10 +19,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedstride.errors import ConfigError, unknown
 
-from . import presets, terms
 from .conf import conf_dir
 from .grammar import Typed
 from .overrides import Override, written
+from .presets import presets, vocabulary
 from .schema import TABLES
 
 
@@ -157,5 +157,5 @@ def _presets(presets: Mapping[str, Any], tree: DictConfig) -> Iterator[Override]
         while node is not None:
             for key, value in ((by_name or {}).get(node.name) or {}).items():
                 is_own = key in TABLES[group].all_fields(node.name)
-                yield written(key if key in terms.OF_THE_RUN and not is_own else f"{path}.{key}", value)
+                yield written(key if key in vocabulary.OF_THE_RUN and not is_own else f"{path}.{key}", value)
             node, path = node.get("inner"), f"{path}.inner"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedstride.settings import Field, Kind, fields_of
-from strategies.limits import Screening
+from strategies.replies.screening_settings import Screening
 
 from .schema import TABLES, Config
 

@@ -10,18 +10,18 @@ from typing import Any
 
 from hydra.errors import HydraException
 
-from fedstride import signed, wire
 from fedstride.errors import ConfigError, unknown
+from fedstride.messages import signed_runs, wire
+from fedstride.messages.app_signatures import RUN_CONFIG
 from fedstride.settings import Field, fields_of
-from fedstride.signatures import RUN_CONFIG
-from strategies.parts import STRATEGIES
+from strategies.table import STRATEGIES
 
 from . import grammar
 from .grammar import Read, Typed, as_typed_text, quote
 from .schema import GROUPS, TABLES, Config
 from .variables import check_references
 
-NO_SETTINGS = (wire.SUBMISSION, wire.CHECK, RUN_CONFIG, signed.RUN_CONFIG)
+NO_SETTINGS = (wire.SUBMISSION, wire.CHECK, RUN_CONFIG, signed_runs.RUN_CONFIG)
 """The keys of a run's configuration that others read: who looks for the run, and the nodes."""
 
 SINGLE = "key=value, as in strategy=fedlws or client.lr=0.02"

@@ -11,23 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from client_app.parts import OBJECTIVES, RULES, Training
-from fedstride import wire
+from client_app.table import OBJECTIVES, RULES, Training
+from fedstride.messages import wire
 from fedstride.parts import Choice, Table
 from fedstride.seeds import MAX_SEED
-from fedstride.settings import (
-    MOST_CLIENTS,
-    MOST_ROUNDS,
-    MOST_SECONDS,
-    Kind,
-    Setting,
-)
-from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS, Task
-from strategies.limits import Screening
-from strategies.parts import PRIVACY, STRATEGIES
+from fedstride.settings import MOST_CLIENTS, MOST_ROUNDS, MOST_SECONDS, Kind, Setting
+from fedstride.tasks.table import MODELS, PARTITIONS, TASKS, Task
+from strategies.replies.screening_settings import Screening
+from strategies.table import PRIVACY, STRATEGIES
 
-from ..attacks import ATTACKS
-from ..calibrations import CALIBRATIONS
+from .attacks import ATTACKS
+from .calibrations import CALIBRATIONS
 from .permits import MEANING
 
 TABLES: Mapping[str, Table] = {

@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedstride.errors import ConfigError, unknown
 from fedstride.settings import Field, fields_of
-from strategies.limits import Screening
+from strategies.replies.screening_settings import Screening
 
 from .grammar import as_text, as_value
 from .overrides import Override, hint

@@ -9,15 +9,16 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from client_app.app import app
-from client_app.parts import OBJECTIVES, RULES, Training
-from fedstride import wire
-from fedstride.arrays import Arrays, to_record, views
+from client_app.table import OBJECTIVES, RULES, Training
+from fedstride.arrays.named import Arrays, to_record, views
 from fedstride.flower import identity
+from fedstride.messages import wire
 from fedstride.parts import Choice
-from fedstride.tasks import data, models
+from fedstride.tasks import data
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
-from fedstride.tasks.tensors import to_arrays
+from fedstride.tasks.models import networks_by_name
+from fedstride.tasks.models.tensors import to_arrays
+from fedstride.tasks.table import MODELS, PARTITIONS, TASKS
 
 CLIENTS = 40  # of 100 examples each
 
@@ -68,7 +69,7 @@ def round_config(
 
 
 def initial(model: str = "mlp", seed: int = 1) -> Arrays:
-    return to_arrays(models.build(MODELS.config(model)(), Inputs(Kind.IMAGE, (1, 28, 28)), 10, seed))
+    return to_arrays(networks_by_name.build(MODELS.config(model)(), Inputs(Kind.IMAGE, (1, 28, 28)), 10, seed))
 
 
 def node(partition_id: Any = 0, state: RecordDict | None = None) -> Context:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from client_app import work
+from client_app import from_message
 from fedstride.flower import identity
 from fedstride.parts import Part
 from fedstride.tasks.inputs import Inputs
-from fedstride.tasks.parts import MODELS
+from fedstride.tasks.table import MODELS
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +49,6 @@ class Tiny(torch.nn.Module):
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The name of a registered model with buffers and dropout."""
     monkeypatch.setitem(MODELS._parts, "tiny", Part("tiny", Tiny, "Small."))
-    work.forget()
+    from_message.forget()
     yield "tiny"
-    work.forget()
+    from_message.forget()

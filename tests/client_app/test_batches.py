@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client_app import batches
+from client_app.training import batches
 
 SIZES = {"examples": st.integers(1, 60), "batch_size": st.integers(1, 70)}
 FAST = settings(max_examples=60, deadline=None)

@@ -32,12 +32,12 @@ from client_talk import (
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
 import fedstride
-from client_app import halves, work
+from client_app import from_message, server_rules
 from client_app.app import app
-from client_app.parts import OBJECTIVES, RULES
-from fedstride import wire
-from fedstride.arrays import to_record, views
+from client_app.table import OBJECTIVES, RULES
+from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError
+from fedstride.messages import wire
 from fedstride.parts import Table
 from fedstride.tasks import data
 from lab.engine.local import LocalGrid
@@ -93,9 +93,9 @@ def test_the_same_message_gives_the_same_bits(config: ConfigRecord) -> None:
 
 def test_dropout_draws_differ_between_seeds_rounds_and_clients(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One step over all examples in a fixed order, so that only the draws of dropout can differ."""
-    monkeypatch.setattr("client_app.batches.epochs", lambda size, *_, **__: iter([np.arange(size)]))
-    whole = work.members
-    monkeypatch.setattr(work, "members", lambda *a: [whole(*a[:-1], 1)[0]] * CLIENTS)
+    monkeypatch.setattr("client_app.training.batches.epochs", lambda size, *_, **__: iter([np.arange(size)]))
+    whole = from_message.members
+    monkeypatch.setattr(from_message, "members", lambda *a: [whole(*a[:-1], 1)[0]] * CLIENTS)
 
     def trained(server_round: int, client: int, seed: int) -> bytes:
         model, _ = train(round_config(server_round, model=tiny, seed=seed), initial(tiny), node(client))
@@ -187,7 +187,7 @@ def test_fedprox_with_momentum_by_hand(tiny: str) -> None:
     """mu (w - w_sent) is added before momentum; two steps of one full batch, without dropout."""
     config = sgd(batch_size=100, local_epochs=2, momentum=0.9, lr=0.1)
     got, _ = train(round_config(client=config, objective=fedprox(mu=0.5)))
-    job = work.read(round_config(), node(0))
+    job = from_message.read(round_config(), node(0))
     sent = [torch.from_numpy(array) for array in initial().values()]
     w = [torch.nn.Parameter(array.clone()) for array in sent]
     optimizer = torch.optim.SGD(w, lr=0.1, momentum=0.9)
@@ -205,15 +205,15 @@ def test_fedprox_with_momentum_by_hand(tiny: str) -> None:
 
 def test_every_example_is_trained_on_in_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    whole = work.Examples.batch
+    whole = from_message.Examples.batch
 
-    def watched(self: work.Examples, positions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    def watched(self: from_message.Examples, positions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         seen.extend(self.members[positions].tolist())
         return whole(self, positions)
 
-    monkeypatch.setattr(work.Examples, "batch", watched)
+    monkeypatch.setattr(from_message.Examples, "batch", watched)
     train(round_config(client=sgd(local_epochs=2, batch_size=30)), context=node(5))
-    mine = work.members(TASK, IID, CLIENTS, 1)[5].tolist()
+    mine = from_message.members(TASK, IID, CLIENTS, 1)[5].tolist()
     assert sorted(seen[:100]) == sorted(seen[100:]) == sorted(mine)
     assert seen[:100] != seen[100:]
 
@@ -226,7 +226,7 @@ def test_evaluate_by_hand(tiny: str) -> None:
     sent["bn.running_mean"] = np.float32([0.3, -0.2, 0.1])
     reply = app(message(MessageType.EVALUATE, round_config(model=tiny), sent), node(4))
     metrics = dict(reply.content.metric_records[wire.METRICS])
-    job = work.read(round_config(model=tiny), node(4))
+    job = from_message.read(round_config(model=tiny), node(4))
     job.model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in sent.items()})
     x, y = job.examples.batch(np.arange(100))
     with torch.no_grad():
@@ -274,10 +274,10 @@ def test_clients_can_read_the_servers_configuration() -> None:
     )
     assert [reply.content.metric_records[wire.METRICS][wire.CLIENT_ID] for reply in replies] == [0, 1, 2]
     assert torch.get_num_threads() == 2
-    job = work.read(content.config_records[wire.CONFIG], node(0))
+    job = from_message.read(content.config_records[wire.CONFIG], node(0))
     assert (job.client, job.objective) == (config.client, config.objective)
     sizes = [reply.content.metric_records[wire.METRICS][wire.NUM_EXAMPLES] for reply in replies]
-    parts = work.members(config.task, config.partition, config.clients, config.seed)
+    parts = from_message.members(config.task, config.partition, config.clients, config.seed)
     assert sizes == [len(part) for part in parts[:3]]
 
 
@@ -336,9 +336,15 @@ def test_every_part_can_be_made(table: Table) -> None:
         assert callable(made.begin) and callable(made.end)
 
 
-@pytest.mark.parametrize("module", ["app", "method", "composition", "training", "state", "work"])
+GENERAL = (
+    *("app", "stages", "from_message", "combined_methods"),
+    *("training/method", "training/loop", "state/client_state"),
+)
+
+
+@pytest.mark.parametrize("module", GENERAL)
 def test_the_general_modules_contain_no_method_names(module: str) -> None:
-    names = [*RULES, *OBJECTIVES, *halves.known()]
+    names = [*RULES, *OBJECTIVES, *server_rules.known()]
     source = (ROOT / f"client_app/{module}.py").read_text().lower()
     plain_words = set() if module == "app" else {"plain"}
     assert not [name for name in names if name not in plain_words and re.search(rf"\b{name}\b", source)]

@@ -15,11 +15,11 @@ from flwr.app import Context, MessageType, RecordDict
 from PIL import Image
 
 from client_app.app import app
-from fedstride import wire
 from fedstride.errors import FedstrideError
 from fedstride.faults import Kind, parsed
+from fedstride.messages import wire
 from fedstride.tasks import data
-from fedstride.tasks.parts import PARTITIONS, TASKS
+from fedstride.tasks.table import PARTITIONS, TASKS
 
 CANARY = "Jane-Doe-19560412"
 
@@ -173,6 +173,6 @@ def test_texts_of_other_errors_do_not_leave(
     def fails(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("client_app.work.client_data", fails)
+    monkeypatch.setattr("client_app.from_message.client_data", fails)
     reply = app(message(MessageType.TRAIN, asked("own_table", TABLE), initial("mlp")), node(tmp_path))
     assert reply.error.reason == "the app failed at this node; details in the log of the node"

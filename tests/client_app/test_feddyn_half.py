@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import Gradient, Rates, gradient_a, gradient_b, play
 
-from client_app.halves.feddyn import Half
-from client_app.method import Received
-from fedstride import wire
+from client_app.server_rules.feddyn import Half
+from client_app.training.method import Received
 from fedstride.errors import ConfigError
+from fedstride.messages import wire
 
 COHORTS = st.lists(st.sampled_from([(gradient_a,), (gradient_b,), (gradient_a, gradient_b)]), max_size=6)
 

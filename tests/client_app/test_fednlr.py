@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from client_app.method import Job, Plan, Received, Result, steps
-from client_app.parts import RULES, Training
 from client_app.rules import fednlr
 from client_app.rules.fednlr import NeuronSGD, find_layers, mean_activations, network_rates, neuron_rates
-from client_app.training import train
+from client_app.table import RULES, Training
+from client_app.training.loop import train
+from client_app.training.method import Job, Plan, Received, Result, steps
+from fedstride.tasks.models.tensors import Examples
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.tensors import Examples
 
 CPU = torch.device("cpu")
 

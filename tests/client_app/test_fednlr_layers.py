@@ -12,16 +12,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from client_app.method import Job, Received
-from client_app.parts import RULES
 from client_app.rules.fednlr import NetworkRates, find_layers, mean_activations, network_rates
+from client_app.table import RULES
+from client_app.training.method import Job, Received
 from fedstride.errors import ConfigError
 from fedstride.parts import Choice
-from fedstride.tasks import models
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.parts import MODELS
+from fedstride.tasks.models import networks_by_name
+from fedstride.tasks.models.tensors import Examples
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.tensors import Examples
+from fedstride.tasks.table import MODELS
 
 F64 = torch.float64
 
@@ -489,7 +489,7 @@ NETWORKS: dict[str, tuple[Inputs, list[str], dict[str, Any]]] = {  # examples, l
 def test_the_projects_networks(name: str) -> None:
     inputs, layers, settings = NETWORKS[name]
     config: Choice = MODELS.config(name)(**settings)
-    model = models.build(config, inputs, 10, seed=1)
+    model = networks_by_name.build(config, inputs, 10, seed=1)
     x = torch.randint(1, 9, (3, 6)) if inputs is TEXT else torch.rand(3, *inputs.shape)
     found = find_layers(model, x[:1])
     assert [layer.name for layer in found] == layers

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from client_app.few_of_a_class import line
+from client_app.data.rare_classes import line
 from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.models.tensors import Examples
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.tensors import Examples
 
 CPU = torch.device("cpu")
 

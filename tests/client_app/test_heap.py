@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from client_app import heap
+from client_app import free_memory
 
 SIZE = 64_000_000  # bytes of a block: more than glibc ever keeps by itself
 TIMES = 10
@@ -36,7 +36,7 @@ def fetched(before: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not heap.keep_freed_memory(), reason="the C library is not glibc")
+@pytest.mark.skipif(not free_memory.keep_freed_memory(), reason="the C library is not glibc")
 def test_a_freed_block_is_not_fetched_again() -> None:
-    assert fetched("from client_app import heap; heap.keep_freed_memory()") < SIZE / 10
+    assert fetched("from client_app import free_memory; free_memory.keep_freed_memory()") < SIZE / 10
     assert fetched("") > SIZE / 10  # otherwise the setting is not needed

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 
-from client_app.in_kind import in_kind
-from fedstride.arrays import to_record, views
+from client_app.packed_messages import in_kind
+from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError
 from fedstride.flower import identity
-from fedstride.packing import PACKED, Packer, is_packed, unpack
+from fedstride.messages.packed_arrays import PACKED, Packer, is_packed, unpack
 
 identity.set_identity()
 CONTEXT = Context(run_id=1, node_id=2, node_config={}, state=RecordDict(), run_config={})

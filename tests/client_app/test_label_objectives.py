@@ -12,13 +12,13 @@ from client_talk import fednlr, node, round_config, same, train
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_app import work
+from client_app import from_message
 from client_app.objectives.fedlc import margins
 from client_app.objectives.fedrs import scales
-from client_app.parts import OBJECTIVES
-from fedstride import wire
+from client_app.table import OBJECTIVES
 from fedstride.errors import ConfigError
-from fedstride.tasks.parts import PARTITIONS
+from fedstride.messages import wire
+from fedstride.tasks.table import PARTITIONS
 
 Z = (2.0, 1.0, 0.5)
 SKEWED = PARTITIONS.config("dirichlet")(alpha=0.3, min_size=1)
@@ -106,7 +106,7 @@ def test_the_mask_of_fedlc_is_the_limit_of_the_usual_clamp(z: list[float], tau: 
 
 
 def counts_of(**more: Any) -> np.ndarray:
-    return work.read(round_config(partition=SKEWED, **more), node(3)).examples.class_counts()
+    return from_message.read(round_config(partition=SKEWED, **more), node(3)).examples.class_counts()
 
 
 def test_the_client_of_these_tests_lacks_classes() -> None:
@@ -119,7 +119,7 @@ def played(objective: Any, **more: Any) -> Any:
 
 def test_neutral_settings_have_plain_bits() -> None:
     iid = train(round_config(), context=node(3))[0]
-    assert (work.read(round_config(), node(3)).examples.class_counts() > 0).all()
+    assert (from_message.read(round_config(), node(3)).examples.class_counts() > 0).all()
     for neutral in (OBJECTIVES.config("fedrs")(alpha=0.1), OBJECTIVES.config("fedlc")(tau=0.0)):
         assert same(iid, train(round_config(objective=neutral), context=node(3))[0])
     assert same(played(None)[0], played(OBJECTIVES.config("fedrs")(alpha=1.0))[0])
@@ -140,7 +140,7 @@ def test_the_classifier_rows_of_missing_classes_do_not_move(objective: Any) -> N
 def test_the_counts_are_those_of_the_training_examples() -> None:
     whole, kept = counts_of(), counts_of(**{wire.HOLDOUT: 0.5})
     assert (kept <= whole).all() and 0.3 * whole.sum() < kept.sum() < 0.7 * whole.sum()
-    job = work.read(round_config(partition=SKEWED), node(3))
+    job = from_message.read(round_config(partition=SKEWED), node(3))
     assert (whole == np.bincount(job.examples.y[job.examples.members], minlength=10)).all()
 
 
@@ -156,7 +156,7 @@ def test_the_reported_loss_is_that_of_the_logits() -> None:
 
 def test_with_fednlr_the_factors_multiply_the_step_of_the_objective() -> None:
     """B-37: one full batch, so the update is FedNLR's factor times that of local SGD."""
-    sgd_only = dataclasses.replace(work.read(round_config(), node()).client, batch_size=10_000)
+    sgd_only = dataclasses.replace(from_message.read(round_config(), node()).client, batch_size=10_000)
     one = dataclasses.replace(fednlr(), batch_size=10_000)
     start, _ = train(round_config(partition=SKEWED, client=dataclasses.replace(one, lr=1e-30)), context=node(3))
     objective = OBJECTIVES.config("fedrs")(alpha=0.3)
@@ -171,7 +171,7 @@ def test_with_fednlr_the_factors_multiply_the_step_of_the_objective() -> None:
 
 
 def test_classes_of_a_task_without_classes_cannot_be_counted() -> None:
-    job = work.read(round_config(), node(0))
+    job = from_message.read(round_config(), node(0))
     job.examples.spec = dataclasses.replace(job.examples.spec, target="values")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="no single class"):
         job.examples.class_counts()

@@ -13,12 +13,13 @@ from sklearn.metrics import roc_auc_score
 from torch import no_grad
 from torch.nn.functional import cross_entropy
 
-from client_app import membership, work
-from client_app.work import Work
-from fedstride import wire
+from client_app import from_message
+from client_app.evaluation import membership
+from client_app.from_message import Work
 from fedstride.errors import ConfigError
-from fedstride.tasks import membership as shared
-from fedstride.tasks.tensors import load_arrays
+from fedstride.messages import wire
+from fedstride.tasks.evaluation import membership as shared
+from fedstride.tasks.models.tensors import load_arrays
 
 ASKED = {wire.MEMBERSHIP: 1}
 
@@ -28,7 +29,7 @@ def context(**node_config: Any) -> Context:
 
 
 def job_of(**config: Any) -> Work:
-    found = work.read(round_config(clients=4, partition=IID, **{wire.HOLDOUT: 0.25, **config}), context())
+    found = from_message.read(round_config(clients=4, partition=IID, **{wire.HOLDOUT: 0.25, **config}), context())
     load_arrays(found.model, initial())
     return found
 
@@ -102,4 +103,6 @@ def test_a_client_that_adds_noise_says_nothing(by_node: bool) -> None:
 
 def test_asking_changes_no_draw_of_the_client() -> None:
     assert job_of(**ASKED).seed == job_of().seed
-    assert work.settings_of(round_config(**ASKED)).digest == work.settings_of(round_config()).digest
+    assert (
+        from_message.settings_of(round_config(**ASKED)).digest == from_message.settings_of(round_config()).digest
+    )

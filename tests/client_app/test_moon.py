@@ -12,13 +12,13 @@ import pytest
 import torch
 from client_talk import initial, node, round_config, same, sgd, train
 
-from client_app import work
+from client_app import from_message
 from client_app.objectives.moon import Moon, contrast
-from client_app.parts import OBJECTIVES, MoonSettings
-from fedstride import wire
+from client_app.table import OBJECTIVES, MoonSettings
 from fedstride.errors import ConfigError
-from fedstride.tasks.last_layer import last_layer
-from fedstride.tasks.tensors import load_arrays
+from fedstride.messages import wire
+from fedstride.tasks.models.last_layer import last_layer
+from fedstride.tasks.models.tensors import load_arrays
 
 RUN = "0123456789abcdef"
 SGD = sgd(batch_size=50, lr=0.1)
@@ -94,11 +94,11 @@ def test_two_rounds_against_autograd(tiny: str, tmp_path: Path) -> None:
 
 def by_hand(config: Any, *, received: Any, previous: Any, mu: float) -> dict[str, np.ndarray]:
     """A round with plain autograd; the two frozen models are separate networks, run by hand up to their `fc`."""
-    from client_app import batches
+    from client_app.training import batches
     from fedstride import seeds
-    from fedstride.tasks.seeded import seeded
+    from fedstride.tasks.models.torch_seeds import seeded
 
-    job = work.read(config, node())
+    job = from_message.read(config, node())
     model = copy.deepcopy(job.model)
     frozen = [copy.deepcopy(job.model).eval() for _ in range(2)]
     load_arrays(model, received)
@@ -147,7 +147,7 @@ def test_a_state_of_another_network_is_refused(tiny: str) -> None:
 
 
 def test_the_frozen_models_do_not_change_and_no_hook_is_left(tiny: str) -> None:
-    job = work.read(later(1, 0, model=tiny), node())
+    job = from_message.read(later(1, 0, model=tiny), node())
     method, state = Moon(MoonSettings()), initial(tiny)
     plan = method.begin(job, None, state)  # type: ignore[arg-type]
     before = [copy.deepcopy(each.state_dict()) for each in (method.received, method.previous)]
@@ -167,5 +167,5 @@ def test_the_hook_is_removed_after_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Moon, "term", lambda *_: torch.zeros(2))  # not a scalar: autograd raises
     with pytest.raises(RuntimeError):
         train(later(2, 1, objective=moon()))
-    job = work.read(later(1, 0), node())
+    job = from_message.read(later(1, 0), node())
     assert not last_layer(job.model, job.examples.spec.inputs)._forward_pre_hooks

@@ -6,12 +6,12 @@ import pytest
 import torch
 from toy import Gradient, gradient_a, gradient_b, play
 
-from client_app.method import Job, Received
 from client_app.objectives.fedprox import FedProx
 from client_app.objectives.plain import Plain
-from client_app.parts import FedProxSettings, Training
-from client_app.pieces import Pull
-from client_app.step import sgd_step_
+from client_app.table import FedProxSettings, Training
+from client_app.training.method import Job, Received
+from client_app.training.plan_parts import Pull
+from client_app.training.step import sgd_step_
 
 
 def descend(gradient: Gradient, mu: float | None, *, momentum: float = 0.0, steps: int = 2) -> float:

@@ -12,13 +12,14 @@ from client_talk import CLIENTS, IID, TASK, round_config, same, sgd, train
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from client_app import work
+from client_app import from_message
 from client_app.app import app as real_client
-from fedstride import wire
 from fedstride.errors import ConfigError, DataError, RunError
-from fedstride.tasks import data, partitions
-from fedstride.tasks.divisible import Divisible
-from fedstride.tasks.parts import PARTITIONS
+from fedstride.messages import wire
+from fedstride.tasks import data
+from fedstride.tasks.partitions import schemes
+from fedstride.tasks.partitions.divisible import Divisible
+from fedstride.tasks.table import PARTITIONS
 from lab.engine.local import LocalGrid
 from server_app import session
 from server_app.config.compose import compose
@@ -39,7 +40,7 @@ def own(**more: Any) -> Mapping[str, Any]:
 def part_of_the_task(path: Path, k: int, clients: int = CLIENTS) -> Path:
     """An .npz file with the examples of client k of an iid partition."""
     source = data.load(TASK)
-    mine = partitions.partition(IID, source.divisible, clients, 1)[k]
+    mine = schemes.partition(IID, source.divisible, clients, 1)[k]
     np.savez(path, x=source.train_x[mine], y=source.train_y[mine])
     return path
 
@@ -55,7 +56,7 @@ def test_a_secret_of_the_site_decides_the_order_of_its_examples(tmp_path: Path) 
     (tmp_path / "desk.toml").write_text("split_seed = 0\n" + about)
 
     def seed(file: str, **more: Any) -> int:
-        return work.read(own(**more), node(data=str(tmp_path / file), partition_id=7)).seed
+        return from_message.read(own(**more), node(data=str(tmp_path / file), partition_id=7)).seed
 
     alike = {seed("own.toml", **{wire.RUN: word, wire.SERVER_ROUND: n}) for n, word in ((1, "a"), (2, "b"))}
     other = {seed("own.toml", client=sgd(batch_size=size)) for size in (20, 21)}
@@ -76,9 +77,9 @@ def test_training_on_own_data_equals_training_on_the_same_part_of_the_task(tmp_p
 def test_own_data_take_precedence_over_a_drawn_partition(tmp_path: Path) -> None:
     """A node whose node-config has data never uses the task's data, with any partition of the run."""
     path = part_of_the_task(tmp_path / "mine.npz", 7)
-    job = work.read(round_config(), node(data=str(path), partition_id=3))
+    job = from_message.read(round_config(), node(data=str(path), partition_id=3))
     assert job.client_id == 3
-    seven = work.members(TASK, IID, CLIENTS, 1)[7]
+    seven = from_message.members(TASK, IID, CLIENTS, 1)[7]
     np.testing.assert_array_equal(job.examples.y, data.load(TASK).train_y[seven])
 
 
@@ -90,14 +91,14 @@ def test_without_a_partition_id_the_client_id_is_the_node_id(tmp_path: Path) -> 
 def test_a_partition_id_out_of_range_is_named_here_too(tmp_path: Path) -> None:
     path = part_of_the_task(tmp_path / "mine.npz", 0)
     with pytest.raises(ConfigError, match=f"partition-id = {CLIENTS} is not allowed"):
-        work.read(own(), node(data=str(path), partition_id=CLIENTS))
+        from_message.read(own(), node(data=str(path), partition_id=CLIENTS))
 
 
 @pytest.mark.parametrize("wrong", [None, "", 7, True])
 def test_the_error_for_a_node_without_data_says_how_to_give_the_path(wrong: object) -> None:
     config = {} if wrong is None else {"data": wrong}
     with pytest.raises(ConfigError) as caught:
-        work.read(own(), node(partition_id=0, **config))
+        from_message.read(own(), node(partition_id=0, **config))
     text = str(caught.value)
     assert f"node-config data = {wrong!r}" in text
     assert "--node-config 'data=\"/path/of/its/data\"'" in text
@@ -173,13 +174,13 @@ def test_one_node_without_data_ends_the_run_before_it_trains(tmp_path: Path) -> 
 def test_no_partition_is_drawn_for_nodes_with_their_own_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partitions, "partition", lambda *_: pytest.fail("drawn"))
+    monkeypatch.setattr(schemes, "partition", lambda *_: pytest.fail("drawn"))
     session.prepare(compose(["partition=own", "clients=100000", "client.device=cpu", f"out='{tmp_path}'"]))
 
 
 def test_the_partition_own_cannot_be_drawn() -> None:
     with pytest.raises(DataError, match=r"partition = 'own' does not divide the task's data: .*--node-config"):
-        partitions.partition(OWN, Divisible(10), 2, 1)
+        schemes.partition(OWN, Divisible(10), 2, 1)
 
 
 def test_every_rule_works_on_own_data(tmp_path: Path) -> None:

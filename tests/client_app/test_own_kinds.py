@@ -12,12 +12,13 @@ from client_talk import round_config, train
 from flwr.app import Context, RecordDict
 from PIL import Image
 
-from client_app import work
-from fedstride import wire
-from fedstride.tasks import data, models
-from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
-from fedstride.tasks.tensors import to_arrays
-from fedstride.tasks.wav import FULL_SCALE
+from client_app import from_message
+from fedstride.messages import wire
+from fedstride.tasks import data
+from fedstride.tasks.forms.wav import FULL_SCALE
+from fedstride.tasks.models import networks_by_name
+from fedstride.tasks.models.tensors import to_arrays
+from fedstride.tasks.table import MODELS, PARTITIONS, TASKS
 
 
 def image_folder(folder: Path) -> Path:
@@ -75,12 +76,12 @@ def test_training_on_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         state=RecordDict(),
         run_config={},
     )
-    job = work.read(config, node)
+    job = from_message.read(config, node)
     x, y = job.examples.batch(np.arange(2))
     assert sorted(y.tolist()) == [0, 1] and x.dtype == (torch.int64 if values is None else torch.float32)
     assert values is None or set(x.flatten().tolist()) == values
     spec = data.load(task).spec
-    start = to_arrays(models.build(MODELS.config(model)(), spec.inputs, spec.outputs, 1))
+    start = to_arrays(networks_by_name.build(MODELS.config(model)(), spec.inputs, spec.outputs, 1))
     after, metrics = train(config, start, node)
     assert metrics[wire.NUM_EXAMPLES] == 2
     assert any(not np.array_equal(after[each], start[each]) for each in start)

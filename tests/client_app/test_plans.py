@@ -11,15 +11,15 @@ import torch
 from client_talk import fednlr, fedprox, initial, message, node, round_config, same, sgd, train, two_d_lrd
 from flwr.app import ConfigRecord, MessageType, RecordDict
 
-from client_app import composition, halves, work
+from client_app import combined_methods, from_message, server_rules
 from client_app.app import app
-from client_app.composition import Composition, Member, combine
-from client_app.method import Job, Method, Plan, Received, Result, Returned, State
-from client_app.parts import EXCLUSIVE, RULES
-from client_app.pieces import Pull
-from fedstride import wire
-from fedstride.arrays import to_record, views
+from client_app.combined_methods import Composition, Member, combine
+from client_app.table import EXCLUSIVE, RULES
+from client_app.training.method import Job, Method, Plan, Received, Result, Returned, State
+from client_app.training.plan_parts import Pull
+from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError
+from fedstride.messages import wire
 from fedstride.parts import HALF, USER_PARTS, Part
 
 FIELDS: dict[str, Any] = {
@@ -113,9 +113,9 @@ def test_local_steps_are_used_only_if_no_half_sets_the_batches() -> None:
 
 
 def test_each_module_of_the_folder_is_a_half() -> None:
-    assert halves.known() == ["feddisco", "feddyn", "fednova", "q_fedavg", "scaffold", "two_d_lrd"]
-    for name in halves.known():
-        made = halves.make(name)
+    assert server_rules.known() == ["feddisco", "feddyn", "fednova", "q_fedavg", "scaffold", "two_d_lrd"]
+    for name in server_rules.known():
+        made = server_rules.make(name)
         assert callable(made.begin) and callable(made.end)
 
 
@@ -162,7 +162,7 @@ def test_a_user_defined_half_receives_its_records_and_keeps_its_state(monkeypatc
 def test_each_method_receives_the_values_with_its_name() -> None:
     content = RecordDict({"a.x": to_record({"w": np.ones(2)}), "b.x": to_record({"w": np.zeros(2)})})
     content[wire.CONFIG] = ConfigRecord({"a.rate": 0.5, "ab.rate": 0.7, "b.rate": 0.9})
-    found = composition.received("a", content)
+    found = combined_methods.received("a", content)
     assert found.value("rate") == 0.5
     assert found.array("x")["w"].tolist() == [1.0, 1.0]
     assert not found.array("x")["w"].flags.writeable
@@ -177,7 +177,7 @@ def test_a_method_cannot_use_the_metric_name_of_another(key: str) -> None:
             return Returned(metrics={key: 1.0}), {}
 
     members = [Member("halves", "echo", Echo()), Member("objective", "claims", Claims())]
-    together, job = Composition(members), work.read(round_config(), node())
+    together, job = Composition(members), from_message.read(round_config(), node())
     plan = together.begin(job, RecordDict(), {})
     with pytest.raises(ConfigError, match=rf"objective\.claims returns {key}"):
         together.end(job, plan, Result(0.0, 0.0, 1, 0.1))
@@ -211,7 +211,7 @@ def test_a_user_defined_client_rule_with_settings_in_its_signature(monkeypatch: 
 
 
 def test_names_and_positions_of_trainable_parameters(tiny: str) -> None:
-    job = work.read(round_config(model=tiny), node())
+    job = from_message.read(round_config(model=tiny), node())
     assert list(job.parameters) == ["conv.weight", "conv.bias", "bn.weight", "bn.bias", "fc.weight", "fc.bias"]
     arrays = job.arrays(job.copies())
     back = job.tensors(arrays, "x")

@@ -12,10 +12,10 @@ from flwr.app import Context, RecordDict
 
 from client_app import protection
 from client_app.protection import Protection, protect
-from client_app.releases import Releases, releases_of
-from fedstride import wire
-from fedstride.arrays import declare, difference, norm
+from client_app.state.releases import Releases, releases_of
+from fedstride.arrays.named import declare, difference, norm
 from fedstride.errors import ConfigError, DataError
+from fedstride.messages import wire
 
 SENT = {"w": np.zeros(50_000, np.float32)}
 MOVED = {"w": np.full(50_000, 0.1, np.float32)}

@@ -9,10 +9,10 @@ from client_talk import fednlr, fedprox, initial, node, round_config, same, sgd,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client_app import work
-from client_app.halves.fednova import effective_steps
-from fedstride import wire
-from fedstride.tasks.tensors import load_arrays
+from client_app import from_message
+from client_app.server_rules.fednova import effective_steps
+from fedstride.messages import wire
+from fedstride.tasks.models.tensors import load_arrays
 
 NOVA = {wire.HALVES: ["fednova"]}
 FAIR = {wire.HALVES: ["q_fedavg"]}
@@ -85,7 +85,7 @@ def test_the_loss_is_that_of_the_received_model_on_all_training_examples() -> No
     config = round_config(client=sgd(local_epochs=3, batch_size=10), **FAIR)
     start = initial()
     model, metrics = train(config, start)
-    job = work.read(config, node())
+    job = from_message.read(config, node())
     load_arrays(job.model, start)
     x, y = job.examples.batch(np.arange(len(job.examples)))
     with torch.no_grad():
@@ -97,7 +97,7 @@ def test_the_loss_is_that_of_the_received_model_on_all_training_examples() -> No
 
 
 def test_counts_of_labels_are_those_of_the_training_examples() -> None:
-    job = work.read(round_config(), node())
+    job = from_message.read(round_config(), node())
     _, metrics = train(round_config(holdout=0.25, **{wire.HALVES: ["feddisco"]}))
     counts = metrics["feddisco/labels"]
     assert len(counts) == 10 and sum(counts) == metrics[wire.NUM_EXAMPLES] < 100

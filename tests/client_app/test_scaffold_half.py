@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from toy import Gradient, Played, Rates, gradient_a, gradient_b, play
 
 from client_app.app import app
-from fedstride import wire
-from fedstride.arrays import Arrays, difference, views
+from fedstride.arrays.named import Arrays, difference, views
 from fedstride.errors import ConfigError
+from fedstride.messages import wire
 
 HALF = {wire.HALVES: ["scaffold"]}
 

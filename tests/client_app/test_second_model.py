@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from client_app.second_model import differences
-from fedstride.differences import Difference, fault_of, unpacked
-from fedstride.intervals import Interval
+from client_app.evaluation.second_model import differences
+from fedstride.figures.differences import Difference, fault_of, unpacked
+from fedstride.figures.intervals import Interval
+from fedstride.tasks.evaluation.per_row import PerRow, per_row
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.per_row import PerRow, per_row
+from fedstride.tasks.models.tensors import Examples
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.tensors import Examples
 
 
 def examples(counts: list[int], figures: list[str], seed: int = 0, target: Target = Target.CLASS) -> Examples:

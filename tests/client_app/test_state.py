@@ -18,13 +18,13 @@ from flwr.app import ConfigRecord, Context, MessageType, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client_app import state
 from client_app.app import app
-from client_app.state import InContext, LoadedStates, OnDisk, store
-from client_app.state_folder import root
-from fedstride import wire
-from fedstride.arrays import Arrays, views
+from client_app.state import client_state
+from client_app.state.client_state import InContext, LoadedStates, OnDisk, store
+from client_app.state.state_folder import root
+from fedstride.arrays.named import Arrays, views
 from fedstride.errors import ConfigError
+from fedstride.messages import wire
 
 RUN = "0123456789abcdef"
 STATES = {
@@ -76,10 +76,10 @@ VALUES = st.one_of(
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.text(min_size=1, max_size=8), VALUES, min_size=1, max_size=4))
 def test_any_plain_value_is_restored(values: dict[str, Any]) -> None:
-    packed = state._packed({"a.b": values})
+    packed = client_state._packed({"a.b": values})
     path = Path(os.environ["FEDSTRIDE_STATE"]).parent / "one"
     path.write_bytes(packed)
-    assert equal(state._read(path), {"a.b": values})
+    assert equal(client_state._read(path), {"a.b": values})
 
 
 def test_the_state_of_the_named_round_is_loaded(tmp_path: Path) -> None:

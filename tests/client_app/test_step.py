@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 
-from client_app.pieces import Pull, one_pull
-from client_app.step import displace_, sgd_step_
+from client_app.training.plan_parts import Pull, one_pull
+from client_app.training.step import displace_, sgd_step_
 from fedstride.errors import ConfigError
 
 SHAPES = [(5, 3), (5,), (2, 3, 3, 3), ()]

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from client_app.method import Job, Plan, Result, Tensors, steps
-from client_app.parts import Training
-from client_app.training import train
+from client_app.table import Training
+from client_app.training.loop import train
+from client_app.training.method import Job, Plan, Result, Tensors, steps
 from fedstride.errors import ConfigError, DataError
-from fedstride.tasks.seeded import seeded
+from fedstride.tasks.models.tensors import Examples
+from fedstride.tasks.models.torch_seeds import seeded
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.tensors import Examples
 
 CPU = torch.device("cpu")
 

@@ -11,16 +11,17 @@ from client_talk import fednlr, initial, message, node, round_config, same, sgd,
 from flwr.app import MessageType
 from torch import nn
 
-from client_app import batches, stages, work
+from client_app import from_message, stages
 from client_app.app import app
-from client_app.halves.two_d_lrd import Half
-from client_app.local_steps import cursor_of
-from client_app.method import Received
-from client_app.parts import RULES, Training
-from fedstride import wire
-from fedstride.arrays import Arrays
+from client_app.server_rules.two_d_lrd import Half
+from client_app.table import RULES, Training
+from client_app.training import batches
+from client_app.training.local_steps import cursor_of
+from client_app.training.method import Received
+from fedstride.arrays.named import Arrays
 from fedstride.errors import ConfigError
-from fedstride.tasks.tensors import load_arrays, to_arrays
+from fedstride.messages import wire
+from fedstride.tasks.models.tensors import load_arrays, to_arrays
 
 PLAIN = sgd(batch_size=10)  # 100 examples: 10 mini-batches an epoch
 
@@ -45,7 +46,7 @@ def met(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
 @pytest.mark.parametrize("sent", [[], 0.5, "1.0", ["1.0"], [1.0, -0.1], [float("nan")], [float("inf")], [True]])
 def test_factors_must_be_a_list_of_at_least_one(sent: object) -> None:
-    job = work.read(round_config(client=PLAIN), node())
+    job = from_message.read(round_config(client=PLAIN), node())
     with pytest.raises(ConfigError, match=r"two_d_lrd\.rate_factors = .* one or more factors"):
         Half().begin(job, Received("two_d_lrd", {"rate_factors": sent}), {})
 
@@ -128,7 +129,7 @@ def test_a_lost_state_gives_the_unbroken_bits_under_full_participation() -> None
 def by_hand(factors: list[float], config: Training, cursor: int = 0) -> Arrays:
     """Client 0's round, computed step by step with torch's gradients and the rate of each step."""
     config_record = round_config(client=config)
-    job = work.read(config_record, node(0))
+    job = from_message.read(config_record, node(0))
     load_arrays(job.model, initial())
     rates = [1.0] * len(list(job.model.parameters()))
     if config.name == "fednlr":

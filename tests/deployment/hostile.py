@@ -25,13 +25,13 @@ from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse
 
 from client_app.app import app
-from fedstride import wire
 from fedstride.flower import identity
-from fedstride.flower.connecting import connected
-from fedstride.flower.fleet import FleetLink
-from fedstride.flower.link import Arrived, LinkError, Place
-from fedstride.flower.objects import inflate
-from fedstride.packing import unpacked
+from fedstride.flower.for_nodes.connecting import connected
+from fedstride.flower.for_nodes.connection import Arrived, LinkError, Place
+from fedstride.flower.for_nodes.fleet import FleetLink
+from fedstride.flower.for_superlinks.object_form import inflate
+from fedstride.messages import wire
+from fedstride.messages.packed_arrays import unpacked
 
 Maker = Callable[[Message], Crafted]
 

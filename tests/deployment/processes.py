@@ -20,9 +20,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from fedstride.flower.connecting import uses_http
-from fedstride.flower.keys import openssh_to_pem
-from fedstride.lifetimes import children
+from fedstride.flower.for_nodes.connecting import uses_http
+from fedstride.flower.for_nodes.request_keys import openssh_to_pem
+from fedstride.processes.children import children
 from lab.flower.command import Connection, environment, free_port, write_connection
 from lab.flower.control import Control, Listed, control
 from lab.flower.target import Target

@@ -20,8 +20,8 @@ from typing import NamedTuple
 from processes import WARM, Deployment, Link, of_messages, until
 
 from lab.flower.command import free_port
-from node.usage import children
-from server_app.lines import read_lines
+from node.policy.usage import children
+from server_app.records.line_files import read_lines
 
 LEAKING = '''
 import os, subprocess, threading, time

@@ -28,9 +28,9 @@ from intruder import doors, intrude
 from processes import GUARDED, WARM, Running, Site, descendants, left_over, until
 
 from confinement import support
-from fedstride.flower.connecting import connected, uses_http
-from fedstride.flower.fleet import FleetLink
-from fedstride.flower.link import LinkError, Place
+from fedstride.flower.for_nodes.connecting import connected, uses_http
+from fedstride.flower.for_nodes.connection import LinkError, Place
+from fedstride.flower.for_nodes.fleet import FleetLink
 from lab.flower import submission
 from lab.flower.command import free_port
 from lab.flower.target import named

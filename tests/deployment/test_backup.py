@@ -14,7 +14,7 @@ from processes import GUARDED, Site, answers, folder_in, stop, until
 from lab.flower import submission
 from lab.flower.target import named
 from lab.results.runs import load
-from server_app.lines import read_lines
+from server_app.records.line_files import read_lines
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,8 @@ import pytest
 from desk import play, table, weights
 
 from fedstride.faults import Fault, Kind
-from fedstride.tasks import data, partitions
+from fedstride.tasks import data
+from fedstride.tasks.partitions import schemes
 from lab.deployment.client_files import save_partition
 from lab.results.runs import load
 from server_app.config.compose import compose as fedstride_config
@@ -223,7 +224,7 @@ def test_another_run_with_the_same_keys_and_another_data_file(
     assert compose("down").returncode == 0
     config = fedstride_config(["clients=3", "seed=9"])
     source = data.load(config.task)
-    parts = partitions.partition(config.partition, source.divisible, 3, 9)
+    parts = schemes.partition(config.partition, source.divisible, 3, 9)
     mine = save_partition(tmp_path / "data", source, parts)[0]
     overlay = tmp_path / "mine.yaml"
     mine.with_suffix(".toml").rename(mine.with_name("data.toml"))

@@ -17,7 +17,7 @@ import yaml
 from fedstride.flower.bundles import bundle
 from lab.deployment.signing import read_signature
 from lab.flower.bundle import app_folder
-from node.trust import trusted_keys
+from node.apps.trusted_keys import trusted_keys
 
 DOCKER = Path(__file__).parents[2] / "docker"
 COMPOSE = DOCKER / "compose.yaml"

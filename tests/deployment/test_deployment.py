@@ -34,8 +34,9 @@ from processes import (
 from safetensors.numpy import load_file, save_file
 
 from fedstride.faults import Fault, Kind
-from fedstride.tasks import data, partitions
-from fedstride.tasks.parts import PARTITIONS, TASKS
+from fedstride.tasks import data
+from fedstride.tasks.partitions import schemes
+from fedstride.tasks.table import PARTITIONS, TASKS
 from lab.deployment.certificates import make
 from lab.flower.command import free_port
 from lab.results.runs import load
@@ -242,7 +243,7 @@ def test_nodes_with_their_own_data(site: Site, pair: Any, tmp_path: Path) -> Non
     """Nodes restarted with the same keys keep their identities; they now have data instead of a partition id."""
     stop(*pair)
     source = data.load(TASKS.config("mnist5k")())
-    parts = partitions.partition(PARTITIONS.config("iid")(), source.divisible, 20, 1)
+    parts = schemes.partition(PARTITIONS.config("iid")(), source.divisible, 20, 1)
     first = own_npz(tmp_path / "first.npz", parts[0])
     second = own_folder(tmp_path / "second", parts[1][:7])
     said = '[examples]\nkind = "image"\nshape = [1, 28, 28]\nclasses = 10\n'

@@ -14,10 +14,10 @@ import pytest
 from desk import play, table, weights
 from processes import STOCK, Running, Site, answers, folder_in, stop, until
 
-from fedstride.flower.connecting import uses_http
-from node.parts import NO_ANSWER
-from server_app.lines import read_lines
-from server_app.rows import JOINED, LEFT
+from fedstride.flower.for_nodes.connecting import uses_http
+from node.messages.message_parts import NO_ANSWER
+from server_app.records.line_files import read_lines
+from server_app.reports.rows import JOINED, LEFT
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ import torch
 from desk import weights
 from processes import Deployment, Desk, Site, answers, folder_in, stop, until
 
-from node import devices
+from node.policy import device_files
 
 DEVICE = os.environ.get("FEDSTRIDE_TEST_DEVICE", "cuda")
 
@@ -38,7 +38,7 @@ def gpu_site(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[
         hosts = ["--name", "localhost", "--address", "127.0.0.1", "--node-names", "one,two"]
         done = deployment.fedstride("certificates", str(certificates), *hosts)
         assert done.returncode == 0, done.stderr
-        given = {"devices": devices.found(), "read": devices.files()}
+        given = {"devices": device_files.found(), "read": device_files.files()}
         lines = [f"{key} = {json.dumps([str(path) for path in paths])}" for key, paths in given.items()]
         config.write_text("\n".join(lines))
         link = deployment.superlink("superlink", certificates, "--serverapp-config", str(config))

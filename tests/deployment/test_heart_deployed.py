@@ -18,7 +18,7 @@ from processes import until
 
 from lab.results.runs import load
 from node.keys import public_key
-from node.log_check import read
+from node.log.verification import read
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from processes import PLAIN, WARM, Deployment, Running, folder_in, listening, superlink_addresses, until
 
 from client_app.app import app as real
-from server_app.lines import read_lines
+from server_app.records.line_files import read_lines
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from desk import SMALL, play, table, weights
 
-from server_app.lines import read_lines
+from server_app.records.line_files import read_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ctrl_c")]
 

@@ -25,8 +25,8 @@ from lab.deployment.signing import new_key, sign
 from lab.flower import submission
 from lab.flower.target import named
 from lab.results.runs import load
-from node.log_check import read
-from node.template import FREE_MINDERS
+from node.log.verification import read
+from node.processes.template import FREE_MINDERS
 
 pytestmark = pytest.mark.slow
 

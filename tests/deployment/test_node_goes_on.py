@@ -12,7 +12,7 @@ from processes import WARM, Running, Site, descendants, of_messages, until
 
 from lab.flower import submission
 from lab.flower.target import named
-from server_app.lines import read_lines
+from server_app.records.line_files import read_lines
 
 pytestmark = pytest.mark.slow
 

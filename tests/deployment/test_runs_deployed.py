@@ -17,7 +17,7 @@ from test_stop_deployed import server_app
 from lab.flower import submission
 from lab.flower.target import named
 from lab.results.runs import FETCHED, load
-from server_app.lines import read_lines
+from server_app.records.line_files import read_lines
 
 pytestmark = pytest.mark.slow
 

@@ -13,11 +13,11 @@ import pytest
 from desk import play, weights
 from processes import Running, Site, folder_in, own_data, stop, until
 
-from fedstride.signed import RUN_CONFIG
+from fedstride.messages.signed_runs import RUN_CONFIG
 from lab.deployment.run_signing import RunSigner
 from lab.deployment.signing import new_key
 from lab.flower import submission
-from node.log_check import read
+from node.log.verification import read
 from server_app.config.compose import compose
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from processes import MARK, Site, stop, until
 
-from server_app.checkpoint import newest_checkpoint
-from server_app.lines import read_lines
+from server_app.records.checkpoint import newest_checkpoint
+from server_app.records.line_files import read_lines
 
 pytestmark = pytest.mark.slow
 

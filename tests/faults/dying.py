@@ -120,45 +120,49 @@ def checkpoint_of(server_round: int) -> Callable[..., bool]:
 
 
 POINTS = {
-    "before the cohort is drawn": Point("server_app.roll_call:Roster.cohort", before),
-    "after the cohort is drawn": Point("server_app.roll_call:Roster.cohort", after),
+    "before the cohort is drawn": Point("server_app.exchange.roll_call:Roster.cohort", before),
+    "after the cohort is drawn": Point("server_app.exchange.roll_call:Roster.cohort", after),
     "before sending": Point("lab.engine.local:LocalGrid.push_messages", before),
     "after sending": Point("lab.engine.local:LocalGrid.push_messages", after),
-    "before a client keeps its state": Point("client_app.state:OnDisk.save", before, call=2),
+    "before a client keeps its state": Point("client_app.state.client_state:OnDisk.save", before, call=2),
     "a client's state is cut short": Point("os:fsync", cut, a_clients),
     "before a client's state is renamed": Point(
         "pathlib:Path.replace", before, file_called(f".round-{ROUND:06}.")
     ),
-    "after a client has kept its state": Point("client_app.state:OnDisk.save", after),
+    "after a client has kept its state": Point("client_app.state.client_state:OnDisk.save", after),
     "before the first reply": Point("lab.engine.local:LocalGrid.pull_messages", before),
     "after the second of three replies": Point("lab.engine.local:LocalGrid.pull_messages", after, call=2),
     "after the last reply": Point("lab.engine.local:LocalGrid.pull_messages", after, call=3),
-    "before aggregating": Point("strategies.norms:NormAnalysis.aggregate_train", before),
-    "after aggregating": Point("strategies.norms:NormAnalysis.aggregate_train", after),
-    "after evaluating": Point("server_app.evaluation:CentralEvaluation.__call__", after),
-    "before the clients' lines": Point("server_app.lines:Lines.append", before, lines_of("clients.jsonl")),
+    "before aggregating": Point("strategies.norm_analysis:NormAnalysis.aggregate_train", before),
+    "after aggregating": Point("strategies.norm_analysis:NormAnalysis.aggregate_train", after),
+    "after evaluating": Point("server_app.evaluation.central:CentralEvaluation.__call__", after),
+    "before the clients' lines": Point(
+        "server_app.records.line_files:Lines.append", before, lines_of("clients.jsonl")
+    ),
     "half of the clients' lines": Point("os:write", half, call=1),
     "between the clients' lines and the round's": Point(
-        "server_app.lines:Lines.append", before, lines_of("metrics.jsonl")
+        "server_app.records.line_files:Lines.append", before, lines_of("metrics.jsonl")
     ),
     "half of the round's line": Point("os:write", half, call=2),
-    "after the round's line": Point("server_app.lines:Lines.append", after, lines_of("metrics.jsonl")),
+    "after the round's line": Point(
+        "server_app.records.line_files:Lines.append", after, lines_of("metrics.jsonl")
+    ),
     "half of the table's line": Point("os:write", half, call=3),
     "half of the second copy of the round's line": Point("os:write", half, call=4),
     "before the best model is renamed": Point("pathlib:Path.replace", before, file_called(".best.safetensors")),
-    "after the best model": Point("server_app.records:save_model", after, file_called("best.safetensors")),
-    "before the checkpoint": Point("server_app.records:write_checkpoint", before),
-    "its folder is empty": Point("server_app.checkpoint:_fill", before),
+    "after the best model": Point("server_app.run_files:save_model", after, file_called("best.safetensors")),
+    "before the checkpoint": Point("server_app.run_files:write_checkpoint", before),
+    "its folder is empty": Point("server_app.records.checkpoint:_fill", before),
     "its first file is cut short": Point("os:fsync", cut, below("checkpoint/.round-")),
     "its first file is written, the others are not": Point("os:fsync", after, below("checkpoint/.round-")),
     "its second file is written, the last is not": Point("os:fsync", after, below("checkpoint/.round-"), call=2),
     "its last file is cut short": Point("os:fsync", cut, below("checkpoint/.round-"), call=4),
-    "its files are written": Point("server_app.checkpoint:_fill", after),
+    "its files are written": Point("server_app.records.checkpoint:_fill", after),
     "before the checkpoint is renamed": Point("pathlib:Path.rename", before),
     "after the checkpoint is renamed": Point("pathlib:Path.rename", after),
     "before an old checkpoint is dropped": Point("shutil:rmtree", before, checkpoint_of(ROUND - 2)),
     "while an old checkpoint is dropped": Point("shutil:rmtree", part, checkpoint_of(ROUND - 2)),
-    "after the checkpoint": Point("server_app.records:write_checkpoint", after),
+    "after the checkpoint": Point("server_app.run_files:write_checkpoint", after),
 }
 
 

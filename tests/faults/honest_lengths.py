@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 
 from client_app.app import app
-from fedstride.arrays import norm, views
+from fedstride.arrays.named import norm, views
 from fedstride.errors import DataError
 from lab.engine.local import LocalGrid
 from server_app import session
 from server_app.config.compose import compose
-from server_app.lines import read_lines
-from strategies.lengths import STEADY
-from strategies.outliers import reference
+from server_app.records.line_files import read_lines
+from strategies.replies.bounds import reference
+from strategies.replies.update_lengths import STEADY
 
 FACTORS = (3.0, 4.0, 5.0, 6.0, 8.0)
 BASE = ("model=mlp", "rounds=40", "checkpoint_every=0", "evaluate_every=0", "screening.factor=null")
@@ -92,7 +92,7 @@ def measured(settings: tuple[str, ...]) -> list[tuple[int, int, float]]:
 
 
 def rejected(run: list[tuple[int, int, float]], factor: float, burst: float) -> int:
-    """How many updates of an honest run the screening rejects: `lengths.py`, on numbers."""
+    """How many updates of an honest run the screening rejects: `update_lengths.py`, on numbers."""
     within: Counter[int] = Counter()
     count = 0
     for _, client, ratio in run:

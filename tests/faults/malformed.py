@@ -15,8 +15,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from hypothesis import strategies as st
 from world import failed
 
-from fedstride import wire
-from fedstride.arrays import is_buffer, views
+from fedstride.arrays.named import is_buffer, views
+from fedstride.messages import wire
 
 FLOATS = ("float16", "float32", "float64")
 DTYPES = (*FLOATS, "int8", "int64", "uint16", "bool", "complex64", ">f4", ">f8", "S3", "U2", "datetime64[s]")

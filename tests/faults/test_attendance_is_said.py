@@ -14,7 +14,7 @@ from world import Away, Fault, play
 
 from fedstride.errors import RunError
 from fedstride.flower.grids import Node
-from server_app.lines import read_lines
+from server_app.records.line_files import read_lines
 
 
 def rows_with(folder: Path, *statuses: str) -> list[tuple[int, object, str]]:

@@ -16,7 +16,7 @@ from desk import play, resume, table, weights
 from dying import POINTS, ROUND
 from safetensors import safe_open
 
-from server_app.lines import read_lines
+from server_app.records.line_files import read_lines
 
 pytestmark = pytest.mark.slow
 

@@ -13,11 +13,11 @@ from desk import resume, table, weights
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from world import Away, Change, Fault, error, play
 
-from fedstride import bounds, wire
-from fedstride.arrays import to_record, views
+from fedstride.arrays.named import to_record, views
 from fedstride.errors import RunError
-from server_app.checkpoint import newest_checkpoint
-from server_app.lines import read_lines
+from fedstride.messages import limits, wire
+from server_app.records.checkpoint import newest_checkpoint
+from server_app.records.line_files import read_lines
 
 
 def arrays(change) -> Change:
@@ -237,8 +237,8 @@ def test_no_client_state_is_sent(tmp_path: Path, monkeypatch, kind: str) -> None
 SAID: dict[str, ConfigRecord] = {
     "bytes": ConfigRecord({"cursor": b"\x80\x04"}),
     "a list of bytes": ConfigRecord({"cursor": [b"a", b"b"]}),
-    "a long text": ConfigRecord({"diary": "x" * bounds.MAX_TEXT}),
-    "a long list": ConfigRecord({"cursor": [0.5] * bounds.MAX_LIST}),
+    "a long text": ConfigRecord({"diary": "x" * limits.MAX_TEXT}),
+    "a long list": ConfigRecord({"cursor": [0.5] * limits.MAX_LIST}),
     "absurd": ConfigRecord({"cursor": [math.nan], "": -(2**63), "\ud800\n": [True, False], "word": "\x00"}),
 }
 

@@ -10,13 +10,13 @@ from desk import resume, table, weights
 from flwr.app import ConfigRecord, Message, RecordDict
 from world import Away, FaultyGrid, Stranger, play, play_on
 
-from fedstride import wire
-from fedstride.bounds import MAX_TEXT
 from fedstride.errors import RunError
 from fedstride.flower.grids import Node
-from server_app.called import facts_in
-from server_app.checkpoint import newest_checkpoint
-from server_app.lines import read_lines
+from fedstride.messages import wire
+from fedstride.messages.limits import MAX_TEXT
+from server_app.exchange.roll_call_replies import facts_in
+from server_app.records.checkpoint import newest_checkpoint
+from server_app.records.line_files import read_lines
 
 CLIENTS_4_OF_5 = ("clients=5", "min_clients=4")  # four honest clients with the ids 0 to 3, and room for a fifth
 

@@ -27,11 +27,11 @@ from malformed import carrying, enormous, malformed, odd, odd_header
 from reference import Model
 from world import Fault, error, play
 
-from fedstride.arrays import to_record, views
+from fedstride.arrays.named import to_record, views
 from fedstride.errors import ReplyError
-from fedstride.objects import Allowance, check_values
+from fedstride.messages.reply_objects import Allowance, check_values
 from strategies import Fedalr, FedAvg, FedDyn, FedLWS, FedNNNN, NormAnalysis, Scaffold, TwoDLRD
-from strategies.screening import screen
+from strategies.replies.screening import screen
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # numpy warns of unusual headers
 

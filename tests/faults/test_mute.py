@@ -10,7 +10,7 @@ from desk import table, weights
 from world import Away, Fault, FaultyGrid, Seen, Silence, error, play
 
 from fedstride.errors import RunError
-from server_app.lines import read_lines
+from server_app.records.line_files import read_lines
 
 pytestmark = pytest.mark.slow
 

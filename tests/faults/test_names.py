@@ -12,15 +12,15 @@ from desk import table, weights
 from flwr.proto.node_pb2 import NodeInfo
 from world import Away, FaultyGrid, play, play_on
 
-from fedstride import wire
 from fedstride.errors import ConfigError, ReplyError, RunError
 from fedstride.flower.grids import Node
-from fedstride.names import Chosen, is_name
+from fedstride.messages import wire
+from fedstride.messages.node_names import Chosen, is_name
 from lab.plots.fedalr import _places
-from server_app.called import name_of
-from server_app.checkpoint import newest_checkpoint
 from server_app.config.compose import compose
-from server_app.lines import read_lines
+from server_app.exchange.roll_call_replies import name_of
+from server_app.records.checkpoint import newest_checkpoint
+from server_app.records.line_files import read_lines
 
 HOSPITALS = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 

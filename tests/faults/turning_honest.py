@@ -20,9 +20,9 @@ import numpy as np
 from flwr.app import Message, MessageType, RecordDict
 
 from client_app.app import app as real_client
-from fedstride import wire
-from fedstride.arrays import is_buffer, to_record, views
-from fedstride.records import config_records
+from fedstride.arrays.named import is_buffer, to_record, views
+from fedstride.messages import wire
+from fedstride.messages.records import config_records
 from lab.engine.local import LocalGrid
 from server_app import session
 from server_app.config.compose import compose

@@ -14,15 +14,16 @@ from desk import SMALL
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 
-from client_app import state_folder
 from client_app.app import app as real_client
-from fedstride import wire
-from fedstride.arrays import Layout, views
+from client_app.state import state_folder
+from fedstride.arrays.named import Layout, views
 from fedstride.flower import identity
+from fedstride.messages import wire
 from lab.engine.local import LocalGrid
-from server_app import exchange, gathering, roll_call, session
+from server_app import session
 from server_app.config.compose import compose
-from server_app.lines import read_lines
+from server_app.exchange import expected_nodes, messages, roll_call
+from server_app.records.line_files import read_lines
 from server_app.rounds import Round
 
 Change = Callable[[Message], Message | None]
@@ -87,7 +88,7 @@ class Clock:
         self.now += seconds
 
     def install(self, monkeypatch: Any) -> None:
-        for module in (exchange, gathering, roll_call):
+        for module in (messages, expected_nodes, roll_call):
             monkeypatch.setattr(module, "time", self)
 
 

@@ -15,10 +15,10 @@ from real_data import REAL, real
 
 from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import own
-from fedstride.tasks.columns import Column, alike
 from fedstride.tasks.datasets.nodes import own_table
-from fedstride.tasks.dictionary_file import read_columns
+from fedstride.tasks.forms.columns import Column, alike
 from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.site_file.dictionary_file import read_columns
 
 
 @pytest.mark.parametrize(

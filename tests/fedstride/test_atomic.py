@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedstride import atomic, private
+from fedstride.files import atomic, private
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("fedstride", "strategies", "client_app", "server_app", "confinement", "node", "superlink", "lab")
@@ -132,4 +132,4 @@ def test_no_other_module_replaces_files_or_forces_names_to_the_disk() -> None:
                     replaces = node.func.attr == "replace" and len(node.args) == 1 and not node.keywords
                     if called == "os.replace" or replaces or called.startswith("tempfile.NamedTemp"):
                         found.add(f"{path.relative_to(ROOT)}:{node.lineno}")
-    assert {each.rpartition(":")[0] for each in found} == {"fedstride/atomic.py"}
+    assert {each.rpartition(":")[0] for each in found} == {"fedstride/files/atomic.py"}

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride.calibration import BINS, Calibration, Reliability, joined, probabilities, sums
-from fedstride.states import checked
+from fedstride.figures.calibration import BINS, Calibration, Reliability, joined, probabilities, sums
+from fedstride.figures.figure_states import checked
 from fedstride.tasks.goals import FIGURES, goal_of
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.spec import Spec, Target

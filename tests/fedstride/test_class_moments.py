@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedstride.errors import ReplyError
-from fedstride.tasks.class_moments import ClassMoments, of_examples, pooled, template, unpacked
+from fedstride.tasks.statistics.class_moments import ClassMoments, of_examples, pooled, template, unpacked
 
 
 def alone(*rows: tuple[float, ...]) -> ClassMoments:

@@ -14,9 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 DIGEST = """
 import sys; sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-import fedstride.code
-assert str(fedstride.code.__file__).startswith(sys.argv[1])
-print(fedstride.code.client_code(Path(sys.argv[1]) / "client_app", sys.argv[2:]))
+import fedstride.messages.code_digest
+assert str(fedstride.messages.code_digest.__file__).startswith(sys.argv[1])
+print(fedstride.messages.code_digest.client_code(Path(sys.argv[1]) / "client_app", sys.argv[2:]))
 """
 
 PARTS = "from fedstride.parts import part\n"
@@ -47,7 +47,9 @@ def test_copies_agree_wherever_they_are_and_however_they_were_compiled(clone: Pa
     assert digest(clone) == here
 
 
-@pytest.mark.parametrize("file", ["client_app/training.py", "client_app/halves/scaffold.py", "fedstride/seeds.py"])
+@pytest.mark.parametrize(
+    "file", ["client_app/training/loop.py", "client_app/server_rules/scaffold.py", "fedstride/seeds.py"]
+)
 def test_a_line_of_a_module_that_clients_import_changes_it(clone: Path, file: str) -> None:
     before = digest(clone)
     with (clone / file).open("a") as module:

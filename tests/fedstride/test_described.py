@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError, DataError
-from fedstride.tasks.description import BELOW, LACKS, NOT_SAID, OTHER, PRESENT, Description
-from fedstride.tasks.dictionary_file import read_columns
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own import kept
-from fedstride.tasks.own.described import Said, description, of_arrays, of_site
+from fedstride.tasks.own import column_statistics
+from fedstride.tasks.own.description import Said, description, of_arrays, of_site
 from fedstride.tasks.own.loading import examples_in, files, form
 from fedstride.tasks.reading import Reading
-from fedstride.tasks.site import Site, read_site
+from fedstride.tasks.site_file.dictionary_file import read_columns
+from fedstride.tasks.site_file.site import Site, read_site
 from fedstride.tasks.spec import Spec, Target
+from fedstride.tasks.statistics.description import BELOW, LACKS, NOT_SAID, OTHER, PRESENT, Description
 
 LEAST = 20
 SPEC = Spec(
@@ -155,8 +155,8 @@ def test_a_wrong_question_does_not_spoil_what_a_run_is_told(tmp_path: Path) -> N
     said(path, rows(), wrong, dictionary=DICTIONARY)
     site = Site(path, dictionary=DICTIONARY)
     found = examples_in(site, files(site, SPEC), SPEC)
-    after = kept.report(tmp_path / "kept", found, SPEC, form(site, SPEC), LEAST)
-    alone = kept.report(tmp_path / "fresh", found, SPEC, form(site, SPEC), LEAST)
+    after = column_statistics.report(tmp_path / "kept", found, SPEC, form(site, SPEC), LEAST)
+    alone = column_statistics.report(tmp_path / "fresh", found, SPEC, form(site, SPEC), LEAST)
     assert after is not None and alone is not None
     assert np.array_equal(after.moments.mean, alone.moments.mean)
     assert np.array_equal(after.moments.count, alone.moments.count)

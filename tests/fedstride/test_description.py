@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstride.errors import ReplyError
-from fedstride.tasks.description import (
+from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.reading import Reading
+from fedstride.tasks.spec import Spec, Target
+from fedstride.tasks.statistics.description import (
     BELOW,
     BESIDE,
     LACKS,
@@ -29,9 +32,6 @@ from fedstride.tasks.description import (
     to_json,
     withheld,
 )
-from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.reading import Reading
-from fedstride.tasks.spec import Spec, Target
 
 ASKED = [Asked("age"), Asked("stage", ("I", "II", "III")), Asked("ill", ("no", "yes"), True)]
 SAID = Description(

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from fedstride.errors import ConfigError
-from fedstride.tasks import site
-from fedstride.tasks.dictionary import Cells
-from fedstride.tasks.dictionary_file import read_columns, read_examples
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own import npz, tables
+from fedstride.tasks.own.readers import npz
+from fedstride.tasks.own.tables import table_file
 from fedstride.tasks.reading import Reading
+from fedstride.tasks.site_file import site
+from fedstride.tasks.site_file.dictionary import Cells
+from fedstride.tasks.site_file.dictionary_file import read_columns, read_examples
 from fedstride.tasks.spec import Spec, Target
 
 TABLE = read_columns(
@@ -156,7 +157,7 @@ def test_numbers_of_classes_have_the_order_of_the_site() -> None:
 
 
 def test_the_endings_of_tables_are_those_of_the_readers() -> None:
-    assert set(site.TABLES) == set(tables.SUFFIXES) and site.ARRAYS == npz.SUFFIX
+    assert set(site.TABLES) == set(table_file.SUFFIXES) and site.ARRAYS == npz.SUFFIX
 
 
 def test_numbers_that_may_be_missing_in_arrays() -> None:

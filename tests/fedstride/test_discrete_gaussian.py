@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedstride import discrete_gaussian
-from fedstride.discrete_gaussian import MOST_SIGMA, sample
-from fedstride.keystream import Keystream, is_secret, new_secret
+from fedstride.noise import discrete_gaussian
+from fedstride.noise.discrete_gaussian import MOST_SIGMA, sample
+from fedstride.noise.keystream import Keystream, is_secret, new_secret
 
 
 def stream(about: str = "x", seed: int = 1) -> Keystream:

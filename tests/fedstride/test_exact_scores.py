@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from sklearn import metrics as reference
 from torch import nn
 
-from fedstride.scores import SCORES as FIGURES
-from fedstride.scores import exact_auroc, exact_average_precision
+from fedstride.figures.scores import SCORES as FIGURES
+from fedstride.figures.scores import exact_auroc, exact_average_precision
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.models.tensors import Examples, combined, evaluate, measure
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.tensors import Examples, combined, evaluate, measure
 
 PROPERTY = settings(max_examples=100, deadline=None, database=None, derandomize=True)
 SCORES = (-2.0, 0.0, 1e-12, 0.01, 0.02, 17.0, math.inf)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedstride import exits
 from fedstride.errors import ConfigError, RunError
-from fedstride.signals import Terminated
+from fedstride.processes import exits
+from fedstride.processes.signals import Terminated
 
 
 @pytest.fixture(autouse=True)

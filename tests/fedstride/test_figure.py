@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride.calibration import Calibration, Reliability
-from fedstride.concordance import CIndex
 from fedstride.errors import ConfigError, RunError
-from fedstride.figure import Figure, fault_of, pooled, state_of, try_out, value_of
-from fedstride.states import MAX_NUMBERS, Reported, added, checked, form, packed, unpacked
+from fedstride.figures.calibration import Calibration, Reliability
+from fedstride.figures.concordance import CIndex
+from fedstride.figures.figure import Figure, fault_of, pooled, state_of, try_out, value_of
+from fedstride.figures.figure_states import MAX_NUMBERS, Reported, added, checked, form, packed, unpacked
 
 
 class Cost(Figure):

@@ -14,10 +14,10 @@ from own_files import of_table, written
 
 from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import own
-from fedstride.tasks.file_form import FileForm, Origin
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own.translated import as_task
-from fedstride.tasks.site import Site, read_site
+from fedstride.tasks.own.tables.translated import as_task
+from fedstride.tasks.site_file.file_form import FileForm, Origin
+from fedstride.tasks.site_file.site import Site, read_site
 
 TASK = of_table(columns=("age", "sex=female|male", "crp"), inputs=Inputs(Kind.TABLE, (4,)), missing="mean")
 PLAIN = "age,sex,crp,label\n63,male,14.5,1\n41.5,female,,0\n1200,female,3,1\n"

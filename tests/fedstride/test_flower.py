@@ -13,9 +13,9 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedMedian, Strateg
 from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 
 from client_app.app import app
-from fedstride.arrays import to_record, views
+from fedstride.arrays.named import to_record, views
+from fedstride.arrays.on_device import records_bytes
 from fedstride.flower import grids, identity, strategies
-from fedstride.placing import records_bytes
 from lab.engine.local import LocalGrid
 
 ROOT = Path(__file__).parents[2]

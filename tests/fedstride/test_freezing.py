@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fedstride.errors import ConfigError
-from fedstride.tasks.freezing import fixed_norms, freeze_, split
+from fedstride.tasks.models.frozen_choice import fixed_norms, freeze_, split
 
 
 def network() -> nn.Module:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedstride.arrays import Arrays
-from fedstride.tasks import frozen
+from fedstride.arrays.named import Arrays
+from fedstride.tasks.models import frozen_cache
 
 
 def arrays() -> Arrays:
@@ -23,13 +23,13 @@ def arrays() -> Arrays:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDSTRIDE_CACHE", str(tmp_path))
-    frozen._verified.cache_clear()
+    frozen_cache._verified.cache_clear()
     return tmp_path
 
 
 def test_the_digest_depends_on_names_dtypes_shapes_and_values() -> None:
-    first = frozen.digest_of(arrays())
-    assert first == frozen.digest_of({name: np.array(array) for name, array in arrays().items()})
+    first = frozen_cache.digest_of(arrays())
+    assert first == frozen_cache.digest_of({name: np.array(array) for name, array in arrays().items()})
     others = [
         {**arrays(), "none": np.zeros((0, 4), np.float32)},
         {**arrays(), "none": np.zeros((0, 5), np.float16)},
@@ -37,15 +37,15 @@ def test_the_digest_depends_on_names_dtypes_shapes_and_values() -> None:
         dict(reversed(arrays().items())),
         {f"{name}x": array for name, array in arrays().items()},
     ]
-    assert len({first, *map(frozen.digest_of, others)}) == 1 + len(others)
+    assert len({first, *map(frozen_cache.digest_of, others)}) == 1 + len(others)
 
 
 def test_what_is_kept_is_found(cache: Path) -> None:
-    digest = frozen.digest_of(arrays())
-    assert frozen.kept(digest, list(arrays())) is None
-    assert frozen.keep(arrays())
-    assert frozen.keep(arrays())
-    found = frozen.kept(digest, list(arrays()))
+    digest = frozen_cache.digest_of(arrays())
+    assert frozen_cache.kept(digest, list(arrays())) is None
+    assert frozen_cache.keep(arrays())
+    assert frozen_cache.keep(arrays())
+    found = frozen_cache.kept(digest, list(arrays()))
     assert found is not None
     assert list(found) == list(arrays())
     for name, array in arrays().items():
@@ -57,8 +57,8 @@ def test_what_is_kept_is_found(cache: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["value", "torn", "missing", "all"])
 def test_a_damaged_entry_is_deleted(cache: Path, damage: str) -> None:
-    frozen.keep(arrays())
-    digest = frozen.digest_of(arrays())
+    frozen_cache.keep(arrays())
+    digest = frozen_cache.digest_of(arrays())
     (folder,) = cache.iterdir()
     file = folder / "000000.npy"
     content = file.read_bytes()
@@ -69,26 +69,26 @@ def test_a_damaged_entry_is_deleted(cache: Path, damage: str) -> None:
     else:
         for each in [file] if damage == "missing" else folder.glob("*.npy"):
             each.unlink()
-    assert frozen.kept(digest, list(arrays())) is None
+    assert frozen_cache.kept(digest, list(arrays())) is None
     assert not folder.exists()
-    assert frozen.keep(arrays())
-    assert frozen.kept(digest, list(arrays())) is not None
+    assert frozen_cache.keep(arrays())
+    assert frozen_cache.kept(digest, list(arrays())) is not None
 
 
 def test_other_names_are_not_found(cache: Path) -> None:
-    frozen.keep(arrays())
-    assert frozen.kept(frozen.digest_of(arrays()), ["a", "b", "c"]) is None
+    frozen_cache.keep(arrays())
+    assert frozen_cache.kept(frozen_cache.digest_of(arrays()), ["a", "b", "c"]) is None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can write anywhere")
 def test_a_folder_that_is_not_writable(cache: Path) -> None:
     cache.chmod(0o500)
-    assert not frozen.keep(arrays())
+    assert not frozen_cache.keep(arrays())
     cache.chmod(0o700)
 
 
 def test_a_cache_that_is_a_file(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (cache / "file").write_text("")
     monkeypatch.setenv("FEDSTRIDE_CACHE", str(cache / "file"))
-    assert not frozen.keep(arrays())
-    assert frozen.kept(frozen.digest_of(arrays()), list(arrays())) is None
+    assert not frozen_cache.keep(arrays())
+    assert frozen_cache.kept(frozen_cache.digest_of(arrays()), list(arrays())) is None

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedstride import mechanism
-from fedstride.arrays import Layout, norm
-from fedstride.keystream import Keystream, new_secret
+from fedstride.arrays.named import Layout, norm
+from fedstride.noise import gaussian_mechanism
+from fedstride.noise.keystream import Keystream, new_secret
 
 PROPERTY = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 SENT = {"a.weight": np.array([[1.0, -2.0], [0.5, 3.0]]), "a.bias": np.array([0.0, 1.0]), "steps": np.array(7)}
@@ -30,7 +30,7 @@ def stream(seed: int = 0) -> Keystream:
 
 
 def clipped(clipping_norm: float, stddev: float = 0.0) -> tuple[dict, bool]:
-    return mechanism.protect(SENT, MOVED, clipping_norm=clipping_norm, stddev=stddev, stream=stream())
+    return gaussian_mechanism.protect(SENT, MOVED, clipping_norm=clipping_norm, stddev=stddev, stream=stream())
 
 
 # ---------------------------------------------------------------- one update
@@ -57,7 +57,7 @@ def test_buffers_are_those_that_were_sent() -> None:
 
 
 def test_an_update_of_zero_has_no_direction_to_shorten() -> None:
-    model, too_long = mechanism.protect(SENT, SENT, clipping_norm=1e-300, stddev=0.0, stream=None)
+    model, too_long = gaussian_mechanism.protect(SENT, SENT, clipping_norm=1e-300, stddev=0.0, stream=None)
     assert not too_long
     assert all(np.array_equal(model[name], SENT[name]) for name in SENT)
 
@@ -67,9 +67,9 @@ def test_an_update_of_zero_has_no_direction_to_shorten() -> None:
 def test_no_protected_update_is_longer_than_c(values: list[float], clipping_norm: float, dtype: str) -> None:
     sent = {"w": np.array([0.25, -0.5, 1.0], dtype)}
     model = {"w": sent["w"] + np.array(values, dtype)}
-    moved, _ = mechanism.protect(sent, model, clipping_norm=clipping_norm, stddev=0.0, stream=None)
+    moved, _ = gaussian_mechanism.protect(sent, model, clipping_norm=clipping_norm, stddev=0.0, stream=None)
     assert moved["w"].dtype == np.float64  # so that noise is not lost by rounding before a mean is computed
-    protected = mechanism.rounded(moved, sent)
+    protected = gaussian_mechanism.rounded(moved, sent)
     length = norm({"w": protected["w"].astype("f8") - sent["w"]})
     rounding = float(np.finfo(dtype).eps) * (np.abs(protected["w"]).max() + 1.0)
     assert length <= clipping_norm + 2.0 * rounding
@@ -78,7 +78,7 @@ def test_no_protected_update_is_longer_than_c(values: list[float], clipping_norm
 
 def test_noise_has_the_given_stddev_and_is_independent_for_every_array() -> None:
     sent = {"a": np.zeros(200_000), "b": np.zeros(200_000)}
-    model, _ = mechanism.protect(sent, sent, clipping_norm=1.0, stddev=0.3, stream=stream())
+    model, _ = gaussian_mechanism.protect(sent, sent, clipping_norm=1.0, stddev=0.3, stream=stream())
     for array in model.values():
         assert array.std() == pytest.approx(0.3, rel=0.01)
         assert abs(array.mean()) < 0.3 * 4 / math.sqrt(array.size)
@@ -91,8 +91,8 @@ def test_torch_tensors_pass_through() -> None:
 
     sent = {name: torch.tensor(array) for name, array in SENT.items()}
     moved = {name: torch.tensor(array) for name, array in MOVED.items()}
-    got, _ = mechanism.protect(sent, moved, clipping_norm=2.0, stddev=0.1, stream=stream(3))
-    want, _ = mechanism.protect(SENT, MOVED, clipping_norm=2.0, stddev=0.1, stream=stream(3))
+    got, _ = gaussian_mechanism.protect(sent, moved, clipping_norm=2.0, stddev=0.1, stream=stream(3))
+    want, _ = gaussian_mechanism.protect(SENT, MOVED, clipping_norm=2.0, stddev=0.1, stream=stream(3))
     for name in Layout.of(SENT).parameters:
         assert isinstance(got[name], torch.Tensor)
         np.testing.assert_allclose(got[name].numpy(), want[name], rtol=1e-12)
@@ -100,8 +100,8 @@ def test_torch_tensors_pass_through() -> None:
 
 def test_running_statistics_are_found() -> None:
     model = {"bn.weight": np.ones(2), "bn.running_mean": np.ones(2), "bn.num_batches_tracked": np.array(1)}
-    assert mechanism.running_statistics(model) == ["bn.running_mean"]
-    assert mechanism.running_statistics(SENT) == []
+    assert gaussian_mechanism.running_statistics(model) == ["bn.running_mean"]
+    assert gaussian_mechanism.running_statistics(SENT) == []
 
 
 UPDATES = [
@@ -120,57 +120,61 @@ ZERO = {"a": np.zeros(3), "b": np.zeros((1, 1))}
 def test_on_the_grid_no_update_is_longer_than_c(values: list[float], clipping_norm: float, z: float) -> None:
     """In exact arithmetic: so one client moves the sum by at most 1 / z standard deviations."""
     sent, model = {"w": np.zeros(len(values))}, {"w": np.array(values)}
-    update, _ = mechanism.clipped(sent, model, clipping_norm)
-    whole = mechanism._on_grid(update, z * clipping_norm / mechanism.SIGMA)["w"]
+    update, _ = gaussian_mechanism.clipped(sent, model, clipping_norm)
+    whole = gaussian_mechanism._on_grid(update, z * clipping_norm / gaussian_mechanism.SIGMA)["w"]
     square = sum(int(each) ** 2 for each in whole.tolist())
-    assert square * Fraction(z) ** 2 <= mechanism.SIGMA**2
-    error = np.abs(whole * (z * clipping_norm / mechanism.SIGMA) - update["w"])
-    assert error.max() <= z * clipping_norm / mechanism.SIGMA + np.abs(update["w"]).max() * 2.0**-29
+    assert square * Fraction(z) ** 2 <= gaussian_mechanism.SIGMA**2
+    error = np.abs(whole * (z * clipping_norm / gaussian_mechanism.SIGMA) - update["w"])
+    assert error.max() <= z * clipping_norm / gaussian_mechanism.SIGMA + np.abs(update["w"]).max() * 2.0**-29
 
 
 def test_the_mean_is_that_of_the_clipped_updates_with_noise_on_their_sum() -> None:
-    mean, long = mechanism.protect_mean(ZERO, UPDATES, clipping_norm=1.0, stddev=0.5, stream=stream(4))
-    bare = [mechanism.clipped(ZERO, each, 1.0)[0] for each in UPDATES]
-    only, _ = mechanism.protect_mean(ZERO, [ZERO, ZERO], clipping_norm=1.0, stddev=0.5, stream=stream(4))
+    mean, long = gaussian_mechanism.protect_mean(ZERO, UPDATES, clipping_norm=1.0, stddev=0.5, stream=stream(4))
+    bare = [gaussian_mechanism.clipped(ZERO, each, 1.0)[0] for each in UPDATES]
+    only, _ = gaussian_mechanism.protect_mean(ZERO, [ZERO, ZERO], clipping_norm=1.0, stddev=0.5, stream=stream(4))
     assert long == [True, False]
     for name, noise in only.items():
         want = (bare[0][name] + bare[1][name]) / 2 + noise
         np.testing.assert_allclose(mean[name], want, atol=1e-6)
-        assert np.array_equal(noise * 2 / (0.5 / mechanism.SIGMA), np.rint(noise * 2 / (0.5 / mechanism.SIGMA)))
+        assert np.array_equal(
+            noise * 2 / (0.5 / gaussian_mechanism.SIGMA), np.rint(noise * 2 / (0.5 / gaussian_mechanism.SIGMA))
+        )
 
 
 def test_the_sum_is_all_that_the_mean_says_of_updates() -> None:
     """Other updates with the same sum give the same bits; floating-point sums of them would differ."""
-    unit = 0.5 / mechanism.SIGMA
+    unit = 0.5 / gaussian_mechanism.SIGMA
     draws = np.random.default_rng(1).integers(-(2**17), 2**17, (3, 50)).astype(float)
     others = draws + np.array([[5.0], [-3.0], [-2.0]])
     sent = {"w": np.zeros(50)}
 
     def bits(rows: np.ndarray) -> bytes:
         models = [{"w": (row + 0.5 * np.sign(row)) * unit} for row in rows]
-        out, _ = mechanism.protect_mean(sent, models, clipping_norm=1e3, stddev=0.5, stream=stream())
+        out, _ = gaussian_mechanism.protect_mean(sent, models, clipping_norm=1e3, stddev=0.5, stream=stream())
         return out["w"].tobytes()
 
     assert bits(draws) == bits(others)
 
 
 def test_the_noised_count() -> None:
-    drawn = np.array([mechanism.noised_count(7, 2.5, Keystream(new_secret(n), "c", 1, "")) for n in range(4000)])
+    drawn = np.array(
+        [gaussian_mechanism.noised_count(7, 2.5, Keystream(new_secret(n), "c", 1, "")) for n in range(4000)]
+    )
     assert drawn.mean() == pytest.approx(7.0, abs=0.15) and drawn.std() == pytest.approx(2.5, rel=0.04)
-    assert mechanism.noised_count(3, mechanism.SIGMA, stream()) == int(
-        mechanism.noised_count(3, mechanism.SIGMA, stream())
+    assert gaussian_mechanism.noised_count(3, gaussian_mechanism.SIGMA, stream()) == int(
+        gaussian_mechanism.noised_count(3, gaussian_mechanism.SIGMA, stream())
     )
 
 
 def test_a_fingerprint_is_of_everything() -> None:
     found = {
-        mechanism.fingerprint(SENT, [MOVED], 1.0),
-        mechanism.fingerprint(MOVED, [SENT], 1.0),
-        mechanism.fingerprint(SENT, [MOVED, SENT], 1.0),
-        mechanism.fingerprint(SENT, [MOVED], 2.0),
-        mechanism.fingerprint(SENT, [MOVED], 1.0, [3]),
+        gaussian_mechanism.fingerprint(SENT, [MOVED], 1.0),
+        gaussian_mechanism.fingerprint(MOVED, [SENT], 1.0),
+        gaussian_mechanism.fingerprint(SENT, [MOVED, SENT], 1.0),
+        gaussian_mechanism.fingerprint(SENT, [MOVED], 2.0),
+        gaussian_mechanism.fingerprint(SENT, [MOVED], 1.0, [3]),
     }
-    assert len(found) == 5 and mechanism.fingerprint(SENT, [MOVED], 1.0) in found
+    assert len(found) == 5 and gaussian_mechanism.fingerprint(SENT, [MOVED], 1.0) in found
 
 
 # ---------------------------------------------------------------- privacy cost
@@ -191,7 +195,7 @@ them), and by the privacy loss distribution of continuous Gaussian noise, which 
 def test_epsilon_is_that_of_an_independent_accountant(
     z: float, releases: int, delta: float, by_orders: float, by_losses: float
 ) -> None:
-    found = mechanism.epsilon(z, releases, delta)
+    found = gaussian_mechanism.epsilon(z, releases, delta)
     assert found == pytest.approx(by_orders, rel=2e-5) and by_losses < found
 
 
@@ -199,7 +203,7 @@ def test_epsilon_is_that_of_an_independent_accountant(
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
 def test_epsilon_holds_for_the_probabilities_themselves(sigma: int, shift: int, delta: float) -> None:
     """The sum over all outcomes of max(0, P(y - shift) - e^epsilon P(y)) is at most delta."""
-    eps = mechanism.epsilon(sigma / shift, 1, delta)
+    eps = gaussian_mechanism.epsilon(sigma / shift, 1, delta)
     y = np.arange(-60 * sigma, 60 * sigma + shift + 1)
     logs = -(y.astype(float) ** 2) / (2 * sigma**2), -((y - shift).astype(float) ** 2) / (2 * sigma**2)
     q, p = (np.exp(each) / np.exp(each).sum() for each in logs)
@@ -209,21 +213,21 @@ def test_epsilon_holds_for_the_probabilities_themselves(sigma: int, shift: int, 
 @PROPERTY
 @given(st.floats(0.01, 100.0), st.integers(1, 10_000), st.floats(1e-12, 0.5))
 def test_many_releases_are_one_with_less_noise(z: float, releases: int, delta: float) -> None:
-    eps = mechanism.epsilon(z, releases, delta)
+    eps = gaussian_mechanism.epsilon(z, releases, delta)
     assert math.isfinite(eps) and eps >= 0.0
-    assert eps == pytest.approx(mechanism.epsilon(z / math.sqrt(releases), 1, delta), rel=1e-6, abs=1e-9)
+    assert eps == pytest.approx(gaussian_mechanism.epsilon(z / math.sqrt(releases), 1, delta), rel=1e-6, abs=1e-9)
     slack = 1e-6 * eps + 1e-9
-    assert mechanism.epsilon(z, releases + 1, delta) >= eps - slack
-    assert mechanism.epsilon(2 * z, releases, delta) <= eps + slack
-    assert mechanism.epsilon(z, releases, delta / 2) >= eps - slack
+    assert gaussian_mechanism.epsilon(z, releases + 1, delta) >= eps - slack
+    assert gaussian_mechanism.epsilon(2 * z, releases, delta) <= eps + slack
+    assert gaussian_mechanism.epsilon(z, releases, delta / 2) >= eps - slack
 
 
 def test_epsilon_at_the_ends() -> None:
-    assert mechanism.epsilon(1.0, 0, 1e-5) == 0.0
-    assert mechanism.epsilon(0.0, 1, 1e-5) == math.inf
-    assert mechanism.epsilon(1e6, 1, 1e-5) < 1e-4
-    assert math.isfinite(mechanism.epsilon(1e-3, 1000, 1e-12))
-    assert math.isfinite(mechanism.epsilon(mechanism.NOISE_MULTIPLIERS[0], 10**6, 1e-300))
+    assert gaussian_mechanism.epsilon(1.0, 0, 1e-5) == 0.0
+    assert gaussian_mechanism.epsilon(0.0, 1, 1e-5) == math.inf
+    assert gaussian_mechanism.epsilon(1e6, 1, 1e-5) < 1e-4
+    assert math.isfinite(gaussian_mechanism.epsilon(1e-3, 1000, 1e-12))
+    assert math.isfinite(gaussian_mechanism.epsilon(gaussian_mechanism.NOISE_MULTIPLIERS[0], 10**6, 1e-300))
 
 
 # ---------------------------------------------------------------- adaptive clipping
@@ -231,25 +235,25 @@ def test_epsilon_at_the_ends() -> None:
 
 def test_the_count_uses_a_part_of_the_privacy_cost() -> None:
     z, sigma_b = 0.7, 2.0
-    z_delta = mechanism.update_noise_multiplier(z, sigma_b)
+    z_delta = gaussian_mechanism.update_noise_multiplier(z, sigma_b)
     assert z_delta > z
     assert z_delta**-2 + sigma_b**-2 == pytest.approx(z**-2)
-    assert mechanism.update_noise_multiplier(0.0, sigma_b) == 0.0
+    assert gaussian_mechanism.update_noise_multiplier(0.0, sigma_b) == 0.0
 
 
 def test_updates_and_count_together_cost_z() -> None:
     """A client whose update is zero moves the mean by up to C / m and the count by up to 1: one joint Gaussian."""
     z, sigma_b, c, m = 0.7, 2.0, 0.5, 10
-    z_delta = mechanism.update_noise_multiplier(z, sigma_b)
+    z_delta = gaussian_mechanism.update_noise_multiplier(z, sigma_b)
     apart = [(c / m) / (z_delta * c / m), 1.0 / sigma_b]  # in standard deviations, direction by direction
     assert math.hypot(*apart) == pytest.approx(1.0 / z)
 
 
 def test_c_grows_if_too_many_are_clipped_and_converges_to_the_quantile() -> None:
-    assert mechanism.next_clipping_norm(1.0, 1.0, 0.5, 0.2) == pytest.approx(math.exp(0.1))
-    assert mechanism.next_clipping_norm(1.0, 0.0, 0.5, 0.2) == pytest.approx(math.exp(-0.1))
+    assert gaussian_mechanism.next_clipping_norm(1.0, 1.0, 0.5, 0.2) == pytest.approx(math.exp(0.1))
+    assert gaussian_mechanism.next_clipping_norm(1.0, 0.0, 0.5, 0.2) == pytest.approx(math.exp(-0.1))
     lengths = rng(1).gamma(2.0, 3.0, 1000)
     c = 0.01
     for _ in range(300):
-        c = mechanism.next_clipping_norm(c, float((lengths > c).mean()), 0.3, 0.2)
+        c = gaussian_mechanism.next_clipping_norm(c, float((lengths > c).mean()), 0.3, 0.2)
     assert c == pytest.approx(np.quantile(lengths, 0.7), rel=0.02)

@@ -15,10 +15,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedstride import metrics
-from fedstride.bounds import MAX_LIST
 from fedstride.errors import ConfigError
-from fedstride.scores import SCORES
+from fedstride.figures import metrics
+from fedstride.figures.scores import SCORES
+from fedstride.messages.limits import MAX_LIST
 from fedstride.tasks.goals import Sums, chosen_figures, goal_of, loss_of, rates_of
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.spec import LOSSES, Spec, Target

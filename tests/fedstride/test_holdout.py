@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstride.errors import DataError
-from fedstride.tasks.holdout import (
+from fedstride.tasks.evaluation.holdout import (
     digest_of,
     digests_of,
     draws_of,

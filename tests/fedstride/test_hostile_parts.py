@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from desk import play
 
-from client_app import halves
+from client_app import server_rules
 from fedstride import own, parts
 from fedstride.errors import ConfigError, RunError
 from fedstride.parts import USER_PARTS
@@ -95,7 +95,7 @@ def test_the_digest_is_of_the_loaded_content(tmp_path: Path) -> None:
 def test_a_built_in_half_cannot_be_replaced(tmp_path: Path) -> None:
     load(tmp_path, HEAD + '@part(half="scaffold")\nclass Mine(Method): ...\n')
     with pytest.raises(ConfigError, match="'scaffold' of a parts file has the name of a built-in one"):
-        halves.make("scaffold")
+        server_rules.make("scaffold")
 
 
 @pytest.mark.parametrize("names", [3, "a.py", {"a.py": 1}, [3], [b"a.py"], None, ["a" * 5000 + ".py"], ["\0.py"]])

@@ -11,12 +11,12 @@ import torch
 
 from fedstride.errors import ConfigError
 from fedstride.tasks import data
-from fedstride.tasks.augmentation import PADDING, augmented
-from fedstride.tasks.images import normalised
+from fedstride.tasks.forms.augmentation import PADDING, augmented
+from fedstride.tasks.forms.images import normalised
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.parts import TASKS
+from fedstride.tasks.models.tensors import Examples
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.tensors import Examples
+from fedstride.tasks.table import TASKS
 from server_app.config.compose import compose
 from server_app.config.defaults import resolved
 

@@ -17,16 +17,21 @@ ROOT = Path(__file__).parents[2]
     [
         ("import fedstride", ["numpy", "torch", "flwr", "hydra", "omegaconf"]),
         (
-            "from fedstride import errors, metrics, own, parts, seeds, settings, wire",
+            "import fedstride.errors, fedstride.own, fedstride.parts, fedstride.seeds, fedstride.settings\n"
+            "import fedstride.figures.metrics, fedstride.messages.wire",
             ["torch", "flwr", "hydra", "omegaconf", "pandas"],
         ),
         (
-            "from fedstride import arrays, objects; from fedstride.flower import grids, replies",
+            "import fedstride.arrays.named, fedstride.messages.reply_objects, fedstride.flower.grids\n"
+            "import fedstride.flower.for_superlinks.replies",
             ["torch", "hydra", "omegaconf", "ray", "pandas"],
         ),
-        ("import fedstride.tasks.parts, client_app.parts", ["torch", "flwr", "hydra", "omegaconf", "pandas"]),
+        ("import fedstride.tasks.table, client_app.table", ["torch", "flwr", "hydra", "omegaconf", "pandas"]),
         ("from server_app.config import compose, overrides", ["torch", "flwr", "pandas"]),
-        ("from fedstride.tasks import cache, data, partitions", ["torch", "hydra", "mlxtend", "flwr_datasets"]),
+        (
+            "import fedstride.tasks.cache, fedstride.tasks.data, fedstride.tasks.partitions.schemes",
+            ["torch", "hydra", "mlxtend", "flwr_datasets"],
+        ),
     ],
 )
 def test_importing_does_not_load_unwanted_modules(statement: str, unwanted: list[str]) -> None:

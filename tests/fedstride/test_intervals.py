@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride import intervals
-from fedstride.scores import exact_auroc
+from fedstride.figures import intervals
+from fedstride.figures.scores import exact_auroc
 
 
 def pair_by_pair(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.moments import Moments
-from fedstride.tasks.own import kept
+from fedstride.tasks.own import column_statistics
 from fedstride.tasks.own.loading import examples_in, form
 from fedstride.tasks.reading import Reading
-from fedstride.tasks.site import Site
+from fedstride.tasks.site_file.site import Site
 from fedstride.tasks.spec import Spec, Target
+from fedstride.tasks.statistics.moments import Moments
 
 ROWS = [(30 + n % 40, 60 + n / 7, "female" if n % 4 else "male", "yes" if n % 3 else "no") for n in range(100)]
 SPEC = Spec(
@@ -34,7 +34,9 @@ def said(
     path = folder / "table.csv"
     path.write_text("age,weight,sex,ill\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows))
     site = Site(path, id=name)
-    found = kept.report(folder / "kept", examples_in(site, [(path, 0)], spec), spec, form(site, spec), min_rows)
+    found = column_statistics.report(
+        folder / "kept", examples_in(site, [(path, 0)], spec), spec, form(site, spec), min_rows
+    )
     assert found is not None
     return found.moments
 
@@ -147,7 +149,7 @@ def test_how_many_rows_differ(now: list[int], before: list[int]) -> None:
     each = [np.array([[n] * 16 for n in rows], np.uint8).reshape(-1, 16) for rows in (now, before)]
     added = sum(max(0, now.count(n) - before.count(n)) for n in range(6))
     gone = sum(max(0, before.count(n) - now.count(n)) for n in range(6))
-    assert kept.differing(*each) == max(added, gone)
+    assert column_statistics.differing(*each) == max(added, gone)
 
 
 def test_of_rows_with_ids_the_ids_are_counted(tmp_path: Path) -> None:

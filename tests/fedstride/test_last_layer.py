@@ -11,7 +11,7 @@ from torch import nn
 
 from fedstride.errors import ConfigError
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.last_layer import Representations, last_layer, without_last_layer
+from fedstride.tasks.models.last_layer import Representations, last_layer, without_last_layer
 
 ROW = Inputs(Kind.TABLE, (5,))
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from fedstride.tasks import models
+from fedstride.tasks.forms.memory_layout import as_images, place
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.layout import as_images, place
+from fedstride.tasks.models import networks_by_name
+from fedstride.tasks.models.tensors import load_arrays, to_arrays
 from fedstride.tasks.networks.lenet import relu_pool
-from fedstride.tasks.parts import MODELS
-from fedstride.tasks.tensors import load_arrays, to_arrays
+from fedstride.tasks.table import MODELS
 
 CPU = torch.device("cpu")
 NETWORKS = ["lenet5", "cnn_emnist", "simple_cnn", "cnn_cifar10", "cnn2conv3fc", "vgg9", "resnet20", "svm", "mlp"]
@@ -22,7 +22,7 @@ SHAPE = (3, 32, 32)
 
 
 def network(name: str) -> nn.Module:
-    return models.build(MODELS.config(name)(), Inputs(Kind.IMAGE, SHAPE), 10, 1)
+    return networks_by_name.build(MODELS.config(name)(), Inputs(Kind.IMAGE, SHAPE), 10, 1)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

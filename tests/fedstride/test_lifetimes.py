@@ -13,7 +13,7 @@ from pids import gone
 
 PROGRAM = """
 import os, subprocess, sys, time
-from fedstride import lifetimes
+from fedstride.processes import children
 
 def work():
     # Three that outlive their work: one with a session of its own, one whose parent has ended, one that waits.
@@ -31,7 +31,7 @@ def work():
         return 7
     time.sleep(600)
 
-sys.exit(lifetimes.kept(os.getppid(), work))
+sys.exit(children.kept(os.getppid(), work))
 """
 
 PARENT = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', *sys.argv[1:]]))"

@@ -7,9 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from fedstride import metrics
 from fedstride.errors import ConfigError
-from fedstride.metrics import FACTS, Metric, declare, declared, directed, fact, is_better, over_clients, shown
+from fedstride.figures import metrics
+from fedstride.figures.metrics import (
+    FACTS,
+    Metric,
+    declare,
+    declared,
+    directed,
+    fact,
+    is_better,
+    over_clients,
+    shown,
+)
 
 ROOT = Path(__file__).parents[2]
 

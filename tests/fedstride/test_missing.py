@@ -16,12 +16,12 @@ from own_files import npz, of_table, refused, written
 from fedstride.errors import ConfigError, ReplyError
 from fedstride.tasks import own
 from fedstride.tasks.datasets.nodes import own_table
-from fedstride.tasks.dictionary_file import read_columns, read_examples
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.medians import LEAST, MOST_BINS, NOTHING, cells_of, median, packed, unpacked
+from fedstride.tasks.models.tensors import Examples
+from fedstride.tasks.site_file.dictionary_file import read_columns, read_examples
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.statistics import fill, medians_of, names, report
-from fedstride.tasks.tensors import Examples
+from fedstride.tasks.statistics.medians import LEAST, MOST_BINS, NOTHING, cells_of, median, packed, unpacked
+from fedstride.tasks.statistics.over_sites import fill, medians_of, names, report
 
 COLUMNS = ["age", "stage=I|II|III", "mass"]
 TABLE = "age,mass,stage,label\n63,80.5,II,1\n,70,,0\n41,,I,1\n"
@@ -76,7 +76,7 @@ def test_a_rule_for_all_columns_or_for_one(missing: Any, rules: dict[str, str], 
 )
 def test_rules_that_are_refused(settings: dict[str, Any], said: str) -> None:
     from fedstride.tasks.data import load
-    from fedstride.tasks.parts import TASKS
+    from fedstride.tasks.table import TASKS
 
     with pytest.raises(ConfigError, match=said) as caught:
         load(TASKS.config("own_table")(**{"columns": COLUMNS, "classes": 2, **settings}))

@@ -14,7 +14,7 @@ import torch
 from fedstride.errors import ConfigError
 from fedstride.parts import Choice
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.models import build, check_outputs, leaves_one, needs_two
+from fedstride.tasks.models.networks_by_name import build, check_outputs, leaves_one, needs_two
 
 DIGITS = Inputs(Kind.IMAGE, (1, 28, 28))
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from own_files import SPECS
 
 from fedstride.errors import ConfigError, ReplyError
-from fedstride.tasks import moments as module
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.moments import Moments, moments, normalisation, pooled
 from fedstride.tasks.spec import Spec
+from fedstride.tasks.statistics import moments as module
+from fedstride.tasks.statistics.moments import Moments, moments, normalisation, pooled
 
 
 def table(columns: int) -> Spec:

@@ -11,10 +11,10 @@ from torch import nn
 from fedstride.errors import ConfigError
 from fedstride.parts import Choice
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.models import build
-from fedstride.tasks.network_arrays import check_arrays
-from fedstride.tasks.parts import MODELS
-from fedstride.tasks.tensors import load_arrays, to_arrays
+from fedstride.tasks.models.network_arrays import check_arrays
+from fedstride.tasks.models.networks_by_name import build
+from fedstride.tasks.models.tensors import load_arrays, to_arrays
+from fedstride.tasks.table import MODELS
 
 ROW = Inputs(Kind.TABLE, (5,))
 

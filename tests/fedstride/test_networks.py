@@ -16,12 +16,12 @@ from torch import nn
 from fedstride import seeds
 from fedstride.errors import ConfigError
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.models import build
+from fedstride.tasks.models.networks_by_name import build
+from fedstride.tasks.models.tensors import to_arrays
 from fedstride.tasks.networks.lenet import relu_pool
 from fedstride.tasks.networks.norms import BatchNorm1d, BatchNorm2d
 from fedstride.tasks.networks.windows import HALVE, Window, positions
-from fedstride.tasks.parts import MODELS
-from fedstride.tasks.tensors import to_arrays
+from fedstride.tasks.table import MODELS
 
 
 def image(channels: int, height: int, width: int) -> Inputs:

@@ -14,7 +14,7 @@ from own_files import of_table, written
 from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import own
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own.numbers import with_point
+from fedstride.tasks.own.tables.numbers import with_point
 
 TASK = of_table(columns=("mass",), inputs=Inputs(Kind.TABLE, (1,)))
 
@@ -137,7 +137,7 @@ def test_what_no_unit_can_be(tmp_path: Path, unit: str) -> None:
 )
 def test_what_a_message_suggests_reads_the_number(value: float, blank: str) -> None:
     """The form that is named for a text gives the number that the text was made of."""
-    from fedstride.tasks.own.numbers import what_to_say
+    from fedstride.tasks.own.tables.numbers import what_to_say
 
     for thousands, decimal in ((blank, ","), (".", ","), ("'", "."), ("\u2019", ",")):
         text = f"{value:,.3f}".replace(",", "#").replace(".", decimal).replace("#", thousands)

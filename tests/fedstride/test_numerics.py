@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedstride.tasks import numerics
+from fedstride.tasks.models import numerics
 
 SWITCHES = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
 
@@ -67,7 +67,7 @@ def test_everything_is_as_before_afterwards(precision: str) -> None:
 def test_on_a_gpu_results_are_repeatable_and_tf32_is_off() -> None:
     """In a process of its own, because the switches stay; they can be set without a GPU."""
     code = (
-        "import os, torch; from fedstride.tasks.numerics import repeatable; "
+        "import os, torch; from fedstride.tasks.models.numerics import repeatable; "
         "assert repeatable(torch.device('cpu')) == torch.device('cpu'); "
         "assert not torch.are_deterministic_algorithms_enabled(); "
         "assert repeatable(torch.device('cuda')) == torch.device('cuda'); "

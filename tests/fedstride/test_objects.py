@@ -15,13 +15,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedstride import bounds, wire
-from fedstride.arrays import views
+from fedstride.arrays.named import views
+from fedstride.arrays.on_device import records_bytes
 from fedstride.errors import ReplyError
 from fedstride.flower import identity
-from fedstride.objects import Allowance, check_values, parse
-from fedstride.packing import PACKED, Packer, pack
-from fedstride.placing import records_bytes
+from fedstride.messages import limits, wire
+from fedstride.messages.packed_arrays import PACKED, Packer, pack
+from fedstride.messages.reply_objects import Allowance, check_values, parse
 
 identity.set_identity()
 
@@ -112,12 +112,12 @@ def test_a_packed_reply_needs_no_more_memory_than_any_other() -> None:
 
 def test_the_largest_honest_reply_is_allowed() -> None:
     """All bounds at their largest values: names, lists, texts, metrics, and the arrays that are expected."""
-    name = "n" * bounds.MAX_NAME
-    metrics: dict[str, Any] = {f"{i:0{bounds.MAX_NAME}}": 0.5 for i in range(bounds.MAX_METRICS - 3)}
+    name = "n" * limits.MAX_NAME
+    metrics: dict[str, Any] = {f"{i:0{limits.MAX_NAME}}": 0.5 for i in range(limits.MAX_METRICS - 3)}
     reply = reply_to(ASKED)
-    reply.content[wire.METRICS] = MetricRecord({**metrics, "list": [0.5] * bounds.MAX_LIST})
-    reply.content[name] = ConfigRecord({"text": "x" * bounds.MAX_TEXT, "texts": ["y" * bounds.MAX_TEXT]})
-    assert received(sealed(as_node(reply))).content[name]["text"] == "x" * bounds.MAX_TEXT
+    reply.content[wire.METRICS] = MetricRecord({**metrics, "list": [0.5] * limits.MAX_LIST})
+    reply.content[name] = ConfigRecord({"text": "x" * limits.MAX_TEXT, "texts": ["y" * limits.MAX_TEXT]})
+    assert received(sealed(as_node(reply))).content[name]["text"] == "x" * limits.MAX_TEXT
     more = {f"array {i}": Array(np.ones(1)) for i in range(ALLOWED.most_arrays - 2)}
     reply.content[wire.ARRAYS] = ArrayRecord({**reply.content[wire.ARRAYS], **more})
     assert len(received(sealed(as_node(reply))).content[wire.ARRAYS]) == ALLOWED.most_arrays
@@ -160,7 +160,7 @@ def test_a_chunk_counts_as_often_as_it_is_listed(repeats: int) -> None:
     array = found(root, "Array")
     array.children = [Node("ArrayChunk", fixed(b"\x00" * chunk))]
     array.body = fixed(json.dumps({**json.loads(array.body([])), "arraychunk_ids": [0] * repeats}).encode())
-    if repeats * chunk <= ALLOWED.array_bytes + bounds.SPARE_BYTES - 2**16:
+    if repeats * chunk <= ALLOWED.array_bytes + limits.SPARE_BYTES - 2**16:
         received(sealed(root))
     else:
         with pytest.raises(ReplyError, match=r"\d+ bytes that its arrays declare, at most \d+"):
@@ -199,7 +199,7 @@ def memory(kind: str) -> int:
 
 def metric_bodies() -> dict[str, bytes]:
     """Bodies of one MiB that need as much memory as possible when they are parsed."""
-    size = bounds.PLAIN_BYTES - 2**12
+    size = limits.PLAIN_BYTES - 2**12
     long_list = MetricRecord({"a": [0] * (size - 100)}).deflate()
     return {
         "empty items": b"\x0a\x00" * (size // 2),
@@ -224,7 +224,7 @@ def test_what_a_small_body_can_cost(kind: str, body: str) -> None:
 def test_what_nested_text_can_cost(text: str) -> None:
     for kind in ("RecordDict", "ArrayRecord", "Array"):
         root = as_node(reply_to(ASKED))
-        size = bounds.PLAIN_BYTES - 2**12
+        size = limits.PLAIN_BYTES - 2**12
         found(root, kind).body = fixed(b"[" + text.encode() * (size // len(text)) + b"0]")
         assert peak(sealed(root), ALLOWED) < limit(ALLOWED)
 

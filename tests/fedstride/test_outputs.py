@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from fedstride import exits
-from fedstride.outputs import Lasting, lasting
+from fedstride.processes import exits
+from fedstride.processes.outputs import Lasting, lasting
 
 SCRIPT = """
 import sys, time, typer, pathlib
-from fedstride import exits
+from fedstride.processes import exits
 from rich.console import Console
 app = typer.Typer()
 @app.command()

@@ -30,8 +30,8 @@ from PIL import Image
 
 from fedstride.tasks import own
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own import folders
-from fedstride.tasks.own import npz as npz_files
+from fedstride.tasks.own.readers import folders
+from fedstride.tasks.own.readers import npz as npz_files
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec
 

@@ -24,11 +24,11 @@ from own_files import (
 from PIL import Image
 
 from fedstride.tasks import own
+from fedstride.tasks.forms.logmel import LogMel
+from fedstride.tasks.forms.tokens import tokens
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.logmel import LogMel
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.tokens import tokens
 
 
 @pytest.fixture(autouse=True)

@@ -18,13 +18,13 @@ from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 from fedstride.errors import ConfigError
 from fedstride.tasks import own
 from fedstride.tasks.datasets.nodes import own_images
-from fedstride.tasks.dictionary_file import read_examples
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own.for_nodes import checked
-from fedstride.tasks.own.images import DEEP
+from fedstride.tasks.own.node_process import checked
+from fedstride.tasks.own.readers.images import DEEP
 from fedstride.tasks.own.unlabelled import read as to_predict
 from fedstride.tasks.reading import Reading
-from fedstride.tasks.site import read_site
+from fedstride.tasks.site_file.dictionary_file import read_examples
+from fedstride.tasks.site_file.site import read_site
 from fedstride.tasks.spec import Spec
 
 SECRET = "Mustermann^Erika"

@@ -14,12 +14,12 @@ from fedstride.errors import ConfigError
 from fedstride.tasks import own
 from fedstride.tasks.datasets.signals import own_signals
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own.for_nodes import checked
+from fedstride.tasks.own.node_process import checked
 from fedstride.tasks.own.unlabelled import of_frame
 from fedstride.tasks.own.unlabelled import read as to_predict
-from fedstride.tasks.site import read_site
+from fedstride.tasks.site_file.site import read_site
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.statistics import names, of_examples
+from fedstride.tasks.statistics.over_sites import names, of_examples
 
 SIGNALS = np.random.default_rng(0).normal(size=(12, 2, 7)).astype(np.float32)
 LABELS = np.arange(12) % 2

@@ -15,12 +15,12 @@ from own_files import LABELS, SPECS, VALUES, of_table, of_texts, refused, writte
 
 from fedstride.errors import ConfigError
 from fedstride.tasks import own
-from fedstride.tasks.columns import Column, parsed
+from fedstride.tasks.forms.columns import Column, parsed
+from fedstride.tasks.forms.tokens import tokens
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own import rows, tables
+from fedstride.tasks.own.tables import rows, table_file
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.tokens import tokens
 
 Table = Mapping[str, Sequence[Any]]
 ROWS = {
@@ -353,4 +353,4 @@ def test_a_column_that_is_there_twice() -> None:
 
 
 def test_the_layouts_of_tables_are_the_readers_own() -> None:
-    assert tables.SUFFIXES == (".csv", ".csv.gz", ".parquet")
+    assert table_file.SUFFIXES == (".csv", ".csv.gz", ".parquet")

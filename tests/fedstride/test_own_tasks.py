@@ -13,12 +13,13 @@ from real_data import REAL, real
 
 from fedstride.errors import ConfigError, DataError
 from fedstride.settings import MOST_CLASSES
-from fedstride.tasks import data, own, partitions
+from fedstride.tasks import data, own
+from fedstride.tasks.forms.tokens import tokens
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.partitions import schemes
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.tokens import tokens
+from fedstride.tasks.table import MODELS, PARTITIONS, TASKS
 
 pytestmark = pytest.mark.usefixtures("forgotten_data")
 
@@ -138,7 +139,7 @@ def test_such_a_task_has_nothing_to_divide() -> None:
         with pytest.raises(
             DataError, match=r"no examples to divide, .* use partition=own, and start each node with"
         ):
-            partitions.partition(PARTITIONS.config(name)(), source.divisible, 2, 1)
+            schemes.partition(PARTITIONS.config(name)(), source.divisible, 2, 1)
 
 
 # ---------------------------------------------------------------- files for each task

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hn
 
-from fedstride.arrays import to_record
-from fedstride.packing import PACKED, Packer, is_packed, pack, unpack, unpacked
+from fedstride.arrays.named import to_record
+from fedstride.messages.packed_arrays import PACKED, Packer, is_packed, pack, unpack, unpacked
 
 ARRAYS = st.dictionaries(
     st.text(max_size=20),

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fedstride.errors import DataError
-from fedstride.tasks import allocation
-from fedstride.tasks import class_partitions as by_class
-from fedstride.tasks import partitions as schemes
-from fedstride.tasks.divisible import Divisible
+from fedstride.tasks.partitions import by_classes as by_class
+from fedstride.tasks.partitions import client_sizes
+from fedstride.tasks.partitions import schemes as schemes
+from fedstride.tasks.partitions.divisible import Divisible
 
 Draw = Callable[..., list[np.ndarray]]
 TEN = Divisible(4000, np.random.default_rng(0).permutation(np.repeat(np.arange(10), 400)))
@@ -116,10 +116,10 @@ def test_pathological_leaves_out_only_classes_without_a_client() -> None:
 
 
 def test_power_law_sizes_by_hand() -> None:
-    assert allocation.power_law_sizes(1100, 3, 1.0, 1).tolist() == [600, 300, 200]
-    assert allocation.power_law_sizes(10, 4, 0.0, 1).tolist() == [3, 3, 2, 2]
-    assert allocation.power_law_sizes(1100, 3, 1.0, 250).tolist() == [567, 283, 250]  # 850 in shares 2 : 1
-    assert allocation.power_law_sizes(10, 3, 1e9, 1).tolist() == [8, 1, 1]
+    assert client_sizes.power_law_sizes(1100, 3, 1.0, 1).tolist() == [600, 300, 200]
+    assert client_sizes.power_law_sizes(10, 4, 0.0, 1).tolist() == [3, 3, 2, 2]
+    assert client_sizes.power_law_sizes(1100, 3, 1.0, 250).tolist() == [567, 283, 250]  # 850 in shares 2 : 1
+    assert client_sizes.power_law_sizes(10, 3, 1e9, 1).tolist() == [8, 1, 1]
 
 
 def test_quantity_skew_is_a_power_law_with_mixed_labels() -> None:
@@ -180,9 +180,9 @@ def test_two_classes_with_exact_sizes(source: Divisible, sizes: str) -> None:
     parts = by_class.two_classes(source, 30, 2, sizes=sizes, exponent=0.8)
     assert {len(each) for each in classes_of(parts, source.labels)} == {2}
     expected = (
-        allocation.equal_sizes(len(source), 30)
+        client_sizes.equal_sizes(len(source), 30)
         if sizes == "equal"
-        else allocation.power_law_sizes(len(source), 30, 0.8, 10)
+        else client_sizes.power_law_sizes(len(source), 30, 0.8, 10)
     )
     assert sizes_of(parts) == expected.tolist()
 
@@ -323,7 +323,7 @@ def test_a_table_is_found_if_there_is_one(data: st.DataObject) -> None:
     cells = st.lists(st.integers(0, 9), min_size=shape[0] * shape[1], max_size=shape[0] * shape[1])
     known = np.array(data.draw(cells)).reshape(shape)
     allowed, least = known > 0, data.draw(st.integers(0, 1))
-    found = allocation.table_with_sums(allowed, known.sum(axis=1), known.sum(axis=0), least)
+    found = client_sizes.table_with_sums(allowed, known.sum(axis=1), known.sum(axis=0), least)
     assert found is not None
     assert (found.sum(axis=1) == known.sum(axis=1)).all() and (found.sum(axis=0) == known.sum(axis=0)).all()
     assert (found[allowed] >= least).all() and (found[~allowed] == 0).all()
@@ -331,6 +331,6 @@ def test_a_table_is_found_if_there_is_one(data: st.DataObject) -> None:
 
 def test_a_table_that_does_not_exist_is_not_found() -> None:
     allowed = np.array([[True, False], [True, True]])
-    assert allocation.table_with_sums(allowed, np.array([5, 5]), np.array([4, 6]), 0) is None
-    assert allocation.table_with_sums(allowed, np.array([5, 5]), np.array([5, 5]), 0) is not None
-    assert allocation.table_with_sums(allowed, np.array([5, 5]), np.array([5, 5]), 1) is None
+    assert client_sizes.table_with_sums(allowed, np.array([5, 5]), np.array([4, 6]), 0) is None
+    assert client_sizes.table_with_sums(allowed, np.array([5, 5]), np.array([5, 5]), 0) is not None
+    assert client_sizes.table_with_sums(allowed, np.array([5, 5]), np.array([5, 5]), 1) is None

@@ -17,13 +17,13 @@ import pytest
 
 from fedstride.errors import ConfigError, DataError
 from fedstride.parts import Choice
-from fedstride.tasks import partitions
 from fedstride.tasks.data import Data
-from fedstride.tasks.divisible import Divisible
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.partitions import partition
-from fedstride.tasks.parts import PARTITIONS
+from fedstride.tasks.partitions import schemes
+from fedstride.tasks.partitions.divisible import Divisible
+from fedstride.tasks.partitions.schemes import partition
 from fedstride.tasks.spec import Spec, Target
+from fedstride.tasks.table import PARTITIONS
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))  # 600 examples
 SOURCE = Divisible(600, LABELS, np.random.default_rng(1).integers(0, 25, 600))
@@ -42,7 +42,7 @@ CLIENTS = 12  # class_groups needs a multiple of three
 
 def replace_by(monkeypatch: pytest.MonkeyPatch, name: str, draw: Callable[..., object]) -> None:
     """Replace the partition with this name by `draw`, which gets the same settings."""
-    monkeypatch.setattr(partitions, name, functools.wraps(getattr(partitions, name))(draw))
+    monkeypatch.setattr(schemes, name, functools.wraps(getattr(schemes, name))(draw))
 
 
 def held(config: Choice, clients: int = CLIENTS, seed: int = 1) -> list[list[int]]:
@@ -93,7 +93,7 @@ def test_everything_a_draw_depends_on_is_in_its_cache_key(
     change: dict[str, object], own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = []
-    whole = partitions.dirichlet
+    whole = schemes.dirichlet
     replace_by(monkeypatch, "dirichlet", lambda *a, **k: drawn.append(1) or whole(*a, **k))
     usual = {"config": DIRICHLET, "source": SOURCE, "clients": 10, "seed": 1}
     partition(**usual)

@@ -12,8 +12,8 @@ from flwr.app import ConfigRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedstride import signatures, signed, wire
 from fedstride.errors import ConfigError
+from fedstride.messages import app_signatures, signed_runs, wire
 from fedstride.parts import USER_PARTS, Choice, Part, Table, part
 from fedstride.settings import REQUIRED, Field, Setting, fields_of
 from server_app.config.schema import GROUPS, TABLES, Config
@@ -150,8 +150,8 @@ def test_the_declared_run_config_keys_exist() -> None:
         *GROUPS,
         *fields_of(Config),
         wire.SUBMISSION,
-        signatures.RUN_CONFIG,
-        signed.RUN_CONFIG,
+        app_signatures.RUN_CONFIG,
+        signed_runs.RUN_CONFIG,
         wire.CHECK,
         "overrides",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedstride.pauses import Growing
+from fedstride.processes.polling import Growing
 
 
 def test_a_wait_grows_the_longer_nothing_comes() -> None:

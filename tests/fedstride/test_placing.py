@@ -7,8 +7,8 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord
 
-from fedstride.arrays import Declared, to_record, view, views
-from fedstride.placing import TensorArray, device_in, placed, record_of, records_bytes, size_of, values
+from fedstride.arrays.named import Declared, to_record, view, views
+from fedstride.arrays.on_device import TensorArray, device_in, placed, record_of, records_bytes, size_of, values
 
 ARRAYS = {
     "float": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4),

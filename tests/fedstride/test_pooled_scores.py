@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedstride.pooled_scores import auroc, average_precision
-from fedstride.score_bins import bins_of, packed
+from fedstride.figures.pooled_scores import auroc, average_precision
+from fedstride.figures.score_bins import bins_of, packed
 
 PROPERTY = settings(max_examples=200, deadline=None, database=None, derandomize=True)
 

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError, DataError
-from fedstride.tasks import data, partitions
-from fedstride.tasks.divisible import Divisible
-from fedstride.tasks.parts import PARTITIONS, TASKS
+from fedstride.tasks import data
+from fedstride.tasks.partitions import schemes
+from fedstride.tasks.partitions.divisible import Divisible
 from fedstride.tasks.proxy import counts_of_classes, positions
+from fedstride.tasks.table import PARTITIONS, TASKS
 
 
 def load(name: str = "mnist5k", **values: Any) -> data.Data:
@@ -80,21 +81,21 @@ def test_the_training_examples_lose_it_and_the_test_set_does_not() -> None:
     assert np.bincount(found.train_y[found.proxy])[[0, 9]].tolist() == [40, 20]
     assert len(found.measured) == 1000
     for name in ("iid", "dirichlet", "shards"):
-        parts = partitions.partition(PARTITIONS.config(name)(), found.divisible, 5, 1)
+        parts = schemes.partition(PARTITIONS.config(name)(), found.divisible, 5, 1)
         members = np.concatenate(parts)
         assert sorted([*members, *found.proxy]) == list(range(4000)), name
 
 
 def test_clients_find_the_same_parts_from_the_message() -> None:
-    from client_app import work
+    from client_app import from_message
 
     task = TASKS.unflatten(TASKS.flatten(TASKS.config("mnist5k")(proxy="train_holdout")))
     iid = PARTITIONS.config("iid")()
     source = data.load(task)
     assert isinstance(source, data.WithProxy)
-    at_clients = np.concatenate(work.members(task, iid, 4, 1))
+    at_clients = np.concatenate(from_message.members(task, iid, 4, 1))
     assert set(at_clients) & set(source.proxy) == set()
-    at_server = np.concatenate(partitions.partition(iid, source.divisible, 4, 1))
+    at_server = np.concatenate(schemes.partition(iid, source.divisible, 4, 1))
     assert at_clients.tolist() == at_server.tolist()
 
 

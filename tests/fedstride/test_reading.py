@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride.reading import content, from_json, text
+from fedstride.files.bounded_reading import content, from_json, text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from fedstride.records import array_records, config_records, metric_records
+from fedstride.messages.records import array_records, config_records, metric_records
 
 
 def test_each_kind_in_its_order() -> None:

@@ -7,7 +7,7 @@ import types
 import pytest
 import torch
 
-from fedstride.replacing import replaced
+from fedstride.processes.patches import replaced
 
 
 def test_attributes_are_as_before_also_after_an_error() -> None:

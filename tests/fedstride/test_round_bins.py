@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride.tasks.round_bins import INFINITE, MOST, ZERO, bins_of, roundest, value_of
+from fedstride.tasks.statistics.round_bins import INFINITE, MOST, ZERO, bins_of, roundest, value_of
 
 NUMBERS = st.lists(
     st.one_of(

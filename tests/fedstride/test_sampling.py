@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedstride.sampling import deviation_from_bins, deviation_of_area, of_area, of_rate
-from fedstride.score_bins import bins_of, packed
-from fedstride.scores import exact_auroc
+from fedstride.figures.intervals_by_counts import deviation_from_bins, deviation_of_area, of_area, of_rate
+from fedstride.figures.score_bins import bins_of, packed
+from fedstride.figures.scores import exact_auroc
 
 
 @pytest.mark.parametrize(("right", "rows"), [(0, 1), (1, 1), (3, 7), (29, 29), (0, 250), (812, 1000)])

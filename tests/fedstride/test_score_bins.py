@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedstride.bounds import MAX_LIST
-from fedstride.score_bins import BITS, LARGEST, MAX_BINS, MAX_NUMBERS, bins_for, bins_of, packed, unpacked
+from fedstride.figures.score_bins import BITS, LARGEST, MAX_BINS, MAX_NUMBERS, bins_for, bins_of, packed, unpacked
+from fedstride.messages.limits import MAX_LIST
 
 PROPERTY = settings(max_examples=150, deadline=None, database=None, derandomize=True)
 SPECIAL = (0.0, -0.0, 1e-9, 0.03, math.nextafter(0.03, 1), 15.5, 1e30, -1e30, 5e-324, LARGEST, math.inf, -math.inf)

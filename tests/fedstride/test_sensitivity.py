@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride.pooled_scores import sensitivity
-from fedstride.score_bins import bins_of, packed
-from fedstride.scores import EXACT, SENSITIVITIES, SPECIFICITIES
+from fedstride.figures.pooled_scores import sensitivity
+from fedstride.figures.score_bins import bins_of, packed
+from fedstride.figures.scores import EXACT, SENSITIVITIES, SPECIFICITIES
 
 
 def by_hand(scores: list[float], positive: list[bool], percent: int) -> float:

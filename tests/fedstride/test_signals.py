@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedstride import signals
+from fedstride.processes import signals
 
 KINDS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: signals.Terminated}
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
-from fedstride.signed import DOMAIN, Asked, Form, Signed, Terms, load, parse_body, same, to_sign
-from fedstride.varying import Varies
+from fedstride.messages.signed_runs import DOMAIN, Asked, Form, Signed, Terms, load, parse_body, same, to_sign
+from fedstride.messages.varying import Varies
 
 NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.booleans()
 VALUES = NUMBERS | st.text() | st.lists(st.text()) | st.lists(st.floats(-1, 1)) | st.lists(st.integers(-9, 9))

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from real_data import REAL, load, real, refused
 
 from fedstride.errors import ConfigError, DataError
-from fedstride.tasks import wav
 from fedstride.tasks.datasets import sound
+from fedstride.tasks.forms import wav
+from fedstride.tasks.forms.logmel import LogMel
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.logmel import LogMel
-from fedstride.tasks.parts import MODELS
-from fedstride.tasks.tensors import Examples
+from fedstride.tasks.models.tensors import Examples
+from fedstride.tasks.table import MODELS
 
 pytestmark = pytest.mark.usefixtures("forgotten_data")
 CPU = torch.device("cpu")

@@ -12,9 +12,9 @@ from flwr.app import ConfigRecord
 
 from fedstride.errors import ConfigError
 from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.models.tensors import Examples
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.tensors import Examples
 
 SPECS = [
     Spec.images((3, 32, 32), 10, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride.concordance import CIndex, compared
-from fedstride.figure import pooled, state_of
-from fedstride.states import checked, packed
+from fedstride.figures.concordance import CIndex, compared
+from fedstride.figures.figure import pooled, state_of
+from fedstride.figures.figure_states import checked, packed
 from fedstride.tasks.goals import cox, goal_of
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.spec import Spec, Target

@@ -14,7 +14,7 @@ from fedstride.tasks import own
 from fedstride.tasks.datasets.nodes import own_table
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.reading import Reading
-from fedstride.tasks.site import read_site
+from fedstride.tasks.site_file.site import read_site
 from fedstride.tasks.spec import Spec, Target
 from lab.prediction.model import load
 

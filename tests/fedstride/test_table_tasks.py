@@ -15,9 +15,9 @@ from fedstride.errors import DataError
 from fedstride.tasks import data
 from fedstride.tasks.datasets import tables
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.parts import MODELS, TASKS
+from fedstride.tasks.models.tensors import Examples
 from fedstride.tasks.spec import Target
-from fedstride.tasks.tensors import Examples
+from fedstride.tasks.table import MODELS, TASKS
 
 CPU = torch.device("cpu")
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from fedstride.errors import ConfigError
-from fedstride.tasks import tensors
-from fedstride.tasks.spec import Spec
-from fedstride.tasks.tensors import (
+from fedstride.tasks.models import tensors
+from fedstride.tasks.models.tensors import (
     Examples,
     buffer_names,
     evaluate,
@@ -18,6 +17,7 @@ from fedstride.tasks.tensors import (
     tied_names,
     to_arrays,
 )
+from fedstride.tasks.spec import Spec
 
 CPU = torch.device("cpu")
 RNG = np.random.default_rng(0)

@@ -17,10 +17,10 @@ from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import data
 from fedstride.tasks.datasets import news, reviews
 from fedstride.tasks.datasets.splits import stratified
+from fedstride.tasks.forms.tokens import number, tokens, words
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.parts import MODELS
-from fedstride.tasks.tensors import Examples
-from fedstride.tasks.tokens import number, tokens, words
+from fedstride.tasks.models.tensors import Examples
+from fedstride.tasks.table import MODELS
 
 pytestmark = pytest.mark.usefixtures("forgotten_data")
 

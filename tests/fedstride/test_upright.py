@@ -12,7 +12,7 @@ from PIL import Image
 from fedstride.errors import DataError
 from fedstride.tasks import own
 from fedstride.tasks.datasets import folders
-from fedstride.tasks.images import ORIENTATION
+from fedstride.tasks.forms.images import ORIENTATION
 
 SEEN = np.zeros((4, 5, 3), np.uint8)
 SEEN[:2, :3, 0], SEEN[2:, 4:, 1], SEEN[0, 4] = 255, 255, (0, 0, 255)

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from fedstride.chain import chained, opened
-from server_app.checkpoint import FILES, SUMS
+from fedstride.files.chained_lines import chained, opened
+from server_app.records.checkpoint import FILES, SUMS
 
 Damage = Callable[[Path], None]
 """Changes one file."""

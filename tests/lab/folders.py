@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fedstride.chain import chained
+from fedstride.files.chained_lines import chained
 from server_app.config.compose import compose, to_yaml
 from server_app.config.schema import Config
 

@@ -11,12 +11,12 @@ from flwr.app import Message, MessageType, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride import wire
-from fedstride.arrays import to_record, views
+from fedstride.arrays.named import to_record, views
 from fedstride.flower import identity
+from fedstride.messages import wire
 from lab.attacks.grid import replace, updates_in
 from lab.attacks.rules import Attack, Present, drawn_order, z_max
-from server_app.attacks import ATTACKS
+from server_app.config.attacks import ATTACKS
 
 PRESENT = Present(attackers=(1, 4), honest=(0, 2, 3), order=(4, 3, 1, 0, 2))
 NUMBERS = st.floats(-1e15, 1e15, allow_nan=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedstride.flower import connecting
+from fedstride.flower.for_nodes import connecting
 from lab import doctor
 from lab.flower.command import free_port
 

@@ -9,8 +9,8 @@ import pytest
 from folders import Call
 
 from lab.experiments import COMMAND, details, listing, reference, summary
-from server_app.config import papers
-from server_app.config.presets import names
+from server_app.config.presets import papers
+from server_app.config.presets.presets import names
 
 PAGE = Path(__file__).parents[2] / "docs/experiments.md"
 

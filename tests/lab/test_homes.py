@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 COMMANDS = """
 import contextlib, io, json, os, sys, traceback
-from fedstride import exits
+from fedstride.processes import exits
 from lab.cli.main import app
 
 for home, command in json.loads(sys.argv[1]):

@@ -24,7 +24,7 @@ from lab.cli.runs import WHERE
 from lab.cli.table import RUNS
 from lab.cli.target import RUN
 from lab.plots import KINDS
-from server_app.checkpoint import FOLDER, SUMS
+from server_app.records.checkpoint import FOLDER, SUMS
 
 SMALL = (
     *("clients=2", "client.local_steps=1", "rounds=2", "strategy=fedlws", "client=fednlr"),

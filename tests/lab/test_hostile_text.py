@@ -14,8 +14,8 @@ from lab.plots import draw
 from lab.plots.canvas import save
 from lab.report import report
 from lab.results.runs import load
-from server_app.figures.curve import draw as draw_curve
-from server_app.figures.style import LONGEST, legend_label, literal, new_figure, save_figure, shown
+from server_app.reports.curve import draw as draw_curve
+from server_app.reports.plot_style import LONGEST, legend_label, literal, new_figure, save_figure, shown
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -11,7 +11,7 @@ from folders import Call, config, make
 
 import lab.papers
 from fedstride.errors import ConfigError
-from fedstride.tasks.parts import MODELS, PARTITIONS
+from fedstride.tasks.table import MODELS, PARTITIONS
 from lab.papers import experiment, experiment_names, experiment_of, paper_table, table_names
 from lab.papers.matching import canonical, deviations, is_line, misfits
 from lab.papers.side_by_side import printed, side_by_side

@@ -29,7 +29,7 @@ from lab.report.diagnostics import diagnostics as diagnostics_of
 from lab.report.drawings import data
 from lab.results.grouping import group
 from lab.results.runs import Run, find_runs, load
-from server_app.figures.style import STYLES, dash, style
+from server_app.reports.plot_style import STYLES, dash, style
 
 pytestmark = pytest.mark.usefixtures("cache")
 

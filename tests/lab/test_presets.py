@@ -17,13 +17,13 @@ from lab.papers.matching import deviations, is_line, misfits, partition_misfits
 from lab.papers.side_by_side import METRICS
 from lab.results.runs import Run
 from server_app.build import build_strategy, client_config
-from server_app.config import papers
 from server_app.config.compose import choices, compose, describe, from_yaml, to_yaml
 from server_app.config.keys import chain, label
-from server_app.config.papers import Source
-from server_app.config.presets import impossible, names, preset
+from server_app.config.presets import papers
+from server_app.config.presets.papers import Source
+from server_app.config.presets.presets import impossible, names, preset
+from server_app.config.presets.vocabulary import method_of, weighted
 from server_app.config.schema import Config
-from server_app.config.terms import method_of, weighted
 
 SPEC = SHARED / "spec" / "experiments.yaml"
 

@@ -13,12 +13,12 @@ import pytest
 from folders import Call, config, lines, make
 from test_report_in_browser import CHROMIUM, WIDTHS, browse, framed
 
-from fedstride.sampling import of_rate
+from fedstride.figures.intervals_by_counts import of_rate
 from lab.plots import KINDS
 from lab.report import report
 from lab.results.quality import NO, OPEN, YES, quality, reaches
 from lab.results.runs import Run, load
-from server_app.sites import Figure
+from server_app.reports.sites import Figure
 
 AUROC = "local/auroc"
 OWN = ("task=own_table", "task.columns=['x']", "task.classes=['no','yes']", "partition=own", f"best={AUROC}")

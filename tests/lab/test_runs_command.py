@@ -15,14 +15,15 @@ import pytest
 from folders import Call, config, make
 
 from fedstride.errors import ConfigError
-from fedstride.lifetimes import children
+from fedstride.processes.children import children
 from lab.results.holder import holder, interrupt
 from lab.results.runs import FETCHED, load
-from server_app.folder import is_locked, lock
+from server_app.records.run_folder import is_locked, lock
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = (
-    "import sys, time; from pathlib import Path; from server_app.folder import lock; f = lock(Path(sys.argv[1]))"
+    "import sys, time; from pathlib import Path; from server_app.records.run_folder import lock; "
+    "f = lock(Path(sys.argv[1]))"
 )
 
 

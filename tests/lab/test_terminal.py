@@ -23,7 +23,7 @@ from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE, PROTOBUF_STRE
 from folders import Call
 from rich.console import Console
 
-from fedstride import wire
+from fedstride.messages import wire
 from lab import terminal
 
 KINDS = {

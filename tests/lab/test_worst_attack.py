@@ -18,11 +18,11 @@ from lab.attacks.grid import attackers_of
 from lab.attacks.judge import Judge
 from lab.attacks.rules import drawn_order
 from lab.attacks.worst import WITHIN_THE_BOUND, Known, Worst, directions, longest
-from server_app.attacks import ATTACKS
+from server_app.config.attacks import ATTACKS
 from server_app.config.compose import compose
-from server_app.lines import read_lines
-from strategies.lengths import MODEL, STEADY, WITHIN
-from strategies.limits import Screening
+from server_app.records.line_files import read_lines
+from strategies.replies.screening_settings import Screening
+from strategies.replies.update_lengths import MODEL, STEADY, WITHIN
 
 VECTORS = arrays(np.float64, 6, elements=st.floats(-10, 10, width=32))
 SMALL_RUN = ("task=mnist5k", "model=mlp", "model.width=8", "clients=5", "rounds=3", "attack=worst")

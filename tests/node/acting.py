@@ -15,12 +15,12 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 
 from confinement import support
 from fedstride.flower.identity import set_identity
-from node.access import Access, Folders, Place
-from node.apps import App
-from node.frames import Answer, Request
-from node.policy import Policy
-from node.processes import Processes
-from node.usage import children
+from node.apps.installed_apps import App
+from node.policy.file_access import Access, Folders, Place
+from node.policy.policy_file import Policy
+from node.policy.usage import children
+from node.processes.control import Processes
+from node.processes.frames import Answer, Request
 
 RUN, NODE, SERIES = 7, 2**63 + 1, 5
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from flwr.app import Message
 
-from fedstride import wire
-from fedstride.records import array_records, config_records, metric_records
+from fedstride.messages import wire
+from fedstride.messages.records import array_records, config_records, metric_records
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/security.md"
 

@@ -16,20 +16,28 @@ from acting import APP, PROJECT
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 from confinement import support
-from fedstride.flower import apps as flower_apps
+from fedstride.flower.for_nodes import client_apps as flower_apps
+from fedstride.flower.for_nodes.connection import (
+    Announced,
+    Arrived,
+    Bundle,
+    Head,
+    LinkError,
+    NotThereYetError,
+    Run,
+)
+from fedstride.flower.for_superlinks.object_form import inflate
 from fedstride.flower.identity import set_identity
-from fedstride.flower.link import Announced, Arrived, Bundle, Head, LinkError, NotThereYetError, Run
-from fedstride.flower.objects import inflate
-from node.access import Access, Folders, Place
-from node.accounts import Accounts
-from node.apps import Apps
-from node.frames import Answer, Request
+from node.apps.installed_apps import Apps
 from node.health import Health
-from node.journal import Journal
+from node.log.log_file import Journal
+from node.log.log_lines import Accounts
 from node.loop import Node
-from node.output import Outputs
-from node.policy import Policy
-from node.terms import Terms
+from node.policy.file_access import Access, Folders, Place
+from node.policy.message_terms import Terms
+from node.policy.policy_file import Policy
+from node.processes.frames import Answer, Request
+from node.processes.output import Outputs
 
 RUN, NODE, SERIES = 7, 5, 3
 

@@ -16,19 +16,19 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from leaving import keys_in
 from memory import BUNDLE, sha
 
-from fedstride.flower.link import Head, Run
-from fedstride.packing import Packer
-from fedstride.signatures import encode, key_id
-from fedstride.signed import DAY, Form, Signed, Terms, to_sign
+from fedstride.flower.for_nodes.connection import Head, Run
+from fedstride.messages.app_signatures import encode, key_id
+from fedstride.messages.packed_arrays import Packer
+from fedstride.messages.signed_runs import DAY, Form, Signed, Terms, to_sign
 from lab.engine.local import LocalGrid
-from node.accounts import Accounts
-from node.approval import Approvals
-from node.apps import App
-from node.ledger import Ledger, Question
-from node.signed_runs import SignedRuns
-from node.signers import Signatures, Signer
+from node.apps.installed_apps import App
+from node.log.log_lines import Accounts
+from node.signed_runs.approvals import Approvals
+from node.signed_runs.checks import SignedRuns
+from node.signed_runs.ledger import Ledger, Question
+from node.signed_runs.signers import Signatures, Signer
 from server_app.session import Prepared
-from server_app.terms import forms_of, messages_of
+from server_app.signed_messages import forms_of, messages_of
 
 KEY = Ed25519PrivateKey.generate()
 OTHER_KEY = Ed25519PrivateKey.generate()
@@ -147,6 +147,6 @@ class CheckedGrid(LocalGrid):
 
 
 def asked_in(message: Message) -> Any:
-    from node.asked import asked
+    from node.signed_runs.message_content import asked
 
     return asked(message.object_id, objects(message))

@@ -11,12 +11,12 @@ import pytest
 
 from confinement import Support, support
 from fedstride.errors import ConfigError
-from fedstride.flower.link import Place as At
-from node import access
-from node.access import CACHES, Access, Folders, Place, superlink_of
-from node.accounts import RefusedError
-from node.apps import App
-from node.policy import Policy
+from fedstride.flower.for_nodes.connection import Place as At
+from node.apps.installed_apps import App
+from node.log.log_lines import RefusedError
+from node.policy import file_access
+from node.policy.file_access import CACHES, Access, Folders, Place, superlink_of
+from node.policy.policy_file import Policy
 
 HERE = Support("x86_64", 7, True)
 OLD = Support("x86_64", 4, True)
@@ -178,14 +178,14 @@ def test_a_node_that_must_not_run(
     policy: Policy, kernel: Support, is_root: bool, allowed: bool, said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
-        access.check(policy, kernel, is_root, allowed)
+        file_access.check(policy, kernel, is_root, allowed)
     assert "\n" not in str(caught.value)
 
 
 def test_a_node_that_may_run() -> None:
-    access.check(Policy(), HERE, True, True)
-    access.check(Policy(), NONE, False, False)
-    access.check(Policy("demanded", 4), OLD, False, False)
+    file_access.check(Policy(), HERE, True, True)
+    file_access.check(Policy(), NONE, False, False)
+    file_access.check(Policy("demanded", 4), OLD, False, False)
 
 
 def test_files_that_apps_must_not_read(tmp_path: Path) -> None:
@@ -194,16 +194,18 @@ def test_files_that_apps_must_not_read(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "data")
     for path in (tmp_path / "data/key", tmp_path / "data", tmp_path / "link/inner/key"):
         with pytest.raises(ConfigError, match=r"the node's key .* lies in .*, which apps may read; move it"):
-            access.check_paths({"the node's key": path}, [tmp_path / "data"])
-    access.check_paths({"the node's key": tmp_path / "data2/key"}, [tmp_path / "data"])
+            file_access.check_paths({"the node's key": path}, [tmp_path / "data"])
+    file_access.check_paths({"the node's key": tmp_path / "data2/key"}, [tmp_path / "data"])
 
 
 def test_what_a_person_is_told() -> None:
-    assert access.in_words(Policy(), HERE, True) == "apps are confined by the kernel"
-    assert "without " in access.in_words(Policy(), OLD, True) and "signals" in access.in_words(Policy(), OLD, True)
-    assert access.in_words(Policy(), HERE, False).endswith("cannot be seen in /proc, or limited")
-    assert access.in_words(Policy(), NONE, True).startswith("apps are not confined: everything")
-    assert access.in_words(Policy("off"), HERE, True) == 'apps are not confined (confine = "off")'
+    assert file_access.in_words(Policy(), HERE, True) == "apps are confined by the kernel"
+    assert "without " in file_access.in_words(Policy(), OLD, True) and "signals" in file_access.in_words(
+        Policy(), OLD, True
+    )
+    assert file_access.in_words(Policy(), HERE, False).endswith("cannot be seen in /proc, or limited")
+    assert file_access.in_words(Policy(), NONE, True).startswith("apps are not confined: everything")
+    assert file_access.in_words(Policy("off"), HERE, True) == 'apps are not confined (confine = "off")'
 
 
 def test_this_kernel_is_asked() -> None:

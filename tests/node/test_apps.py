@@ -14,15 +14,15 @@ from app_store import for_flower
 from flwr.app import RecordDict
 from memory import BUNDLE, MemoryLink, Site, answered, bundled, sha
 
-from fedstride import wire
 from fedstride.faults import Fault, Kind
-from fedstride.flower.link import Bundle, Run
+from fedstride.flower.for_nodes.connection import Bundle, Run
+from fedstride.messages import wire
 from lab.deployment.signing import new_key, sign
-from node import apps
-from node.accounts import RefusedError
-from node.apps import App, Apps
-from node.log_check import read
-from node.trust import trusted_keys
+from node.apps import installed_apps
+from node.apps.installed_apps import App, Apps
+from node.apps.trusted_keys import trusted_keys
+from node.log.log_lines import RefusedError
+from node.log.verification import read
 
 MANIFEST = PROJECT.encode()
 
@@ -159,7 +159,7 @@ def test_a_forgotten_app_is_removed_and_unpacked_again(tmp_path: Path) -> None:
 def test_an_unchanged_copy_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, app = made(tmp_path)
     folder = found.unpacked(app)
-    monkeypatch.setattr(apps, "_extract", None)
+    monkeypatch.setattr(installed_apps, "_extract", None)
     assert found.unpacked(app) == folder
 
 
@@ -179,7 +179,7 @@ def test_another_process_with_old_files_begins_anew(tmp_path: Path) -> None:
         ({"pyproject.toml": b"\xff"}, "the app cannot be read"),
         ({"pyproject.toml": b"a = ["}, "the app cannot be read"),
         ({"pyproject.toml": b"[project]\nname = 'x'"}, "the app cannot be read"),
-        ({"pyproject.toml": b"#" * (apps.MOST_MANIFEST + 1)}, "has more than 1048576 bytes"),
+        ({"pyproject.toml": b"#" * (installed_apps.MOST_MANIFEST + 1)}, "has more than 1048576 bytes"),
         ({"pyproject.toml": MANIFEST, "../out.py": b""}, "a file with the path '../out.py'"),
         ({"pyproject.toml": MANIFEST, "/out.py": b""}, "a file with the path '/out.py'"),
         ({"pyproject.toml": MANIFEST, "a\\b.py": b""}, "a file with the path"),
@@ -191,8 +191,8 @@ def test_another_process_with_old_files_begins_anew(tmp_path: Path) -> None:
 def test_a_bundle_that_is_none_is_refused(
     tmp_path: Path, files: dict[str, bytes], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apps, "MOST_BYTES", 1000)
-    monkeypatch.setattr(apps, "MOST_FILES", 5)
+    monkeypatch.setattr(installed_apps, "MOST_BYTES", 1000)
+    monkeypatch.setattr(installed_apps, "MOST_FILES", 5)
     with pytest.raises(RefusedError, match=re.escape(said)):
         unpacked(tmp_path, bundled(files))
     assert not (tmp_path / "out.py").exists()

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedstride.errors import ConfigError
-from node import explained
-from node.checking import run
-from node.policy import Policy, read_data
+from node.check_command import run
+from node.policy import in_words
+from node.policy.policy_file import Policy, read_data
 
 CSV = "name,age,sex,ill\n" + "".join(f"P{n},{40 + n},{'male' if n % 2 else 'female'},no\n" for n in range(50))
 TOML = """
@@ -62,7 +62,7 @@ def test_in_words(folder: Path) -> None:
     policy = Policy(
         hours=(1200, 360), clipping_norm=1.0, noise_multiplier=2.0, records=(), tasks=("blood",), cpu_seconds=5
     )
-    lines = list(explained.lines(policy, site, ["study"]))
+    lines = list(in_words.lines(policy, site, ["study"]))
     assert "apps: those that a key of these has signed: study" in lines and "tasks: blood" in lines
     assert "records that may leave beside model and metrics: none" in lines
     assert (
@@ -71,22 +71,22 @@ def test_in_words(folder: Path) -> None:
     )
     assert "hours: from 20:00 to 06:00, this machine's time" in lines
     assert any(line.endswith(f"which rows, the secret {folder / 'data.secret'} decides") for line in lines)
-    plain = list(explained.lines(Policy(raw_data=True), None, None))
+    plain = list(in_words.lines(Policy(raw_data=True), None, None))
     assert "apps: any, signed or not" in plain and "runs: any, signed or not" in plain
     asks = Policy(signers={"study": folder / "study.pub"}, members=folder / "nodes.pub", approve="ask")
-    (runs,) = (line for line in explained.lines(asks, site, None) if line.startswith("runs: "))
-    assert "apps: those that a signed run names" in list(explained.lines(asks, site, None))
+    (runs,) = (line for line in in_words.lines(asks, site, None) if line.startswith("runs: "))
+    assert "apps: those that a signed run names" in list(in_words.lines(asks, site, None))
     assert "signed: study" in runs and f"than those in {folder / 'nodes.pub'}" in runs and "node-approve" in runs
     assert "updates: as they are" in plain
     what = "a description of the data (fedstride check):"
     assert f"{what} may not be asked" in plain
-    says = list(explained.lines(Policy(description=True, min_rows=7), site, None))
+    says = list(in_words.lines(Policy(description=True, min_rows=7), site, None))
     assert f"{what} may be asked; each bin, class and share of it has at least 7 rows" in says
     noisy = Policy(description=True, clipping_norm=1.0, noise_multiplier=2.0)
-    assert f"{what} may not be asked, since no noise protects it" in list(explained.lines(noisy, site, None))
+    assert f"{what} may not be asked, since no noise protects it" in list(in_words.lines(noisy, site, None))
     what = "a membership test of the training rows (model card):"
     assert f"{what} may not be asked" in plain
-    (says,) = (line for line in explained.lines(Policy(membership=True, min_rows=7), site, None) if what in line)
+    (says,) = (line for line in in_words.lines(Policy(membership=True, min_rows=7), site, None) if what in line)
     assert "may be asked; " in says and says.endswith("of at least 7 of each")
     noisy = Policy(membership=True, clipping_norm=1.0, noise_multiplier=2.0)
-    assert f"{what} may not be asked, since no noise protects it" in list(explained.lines(noisy, site, None))
+    assert f"{what} may not be asked, since no noise protects it" in list(in_words.lines(noisy, site, None))

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from fedstride.__main__ import OF_A_NODE
 from lab.cli.main import app
-from node import health, supernode
+from node import health, node_command
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_A_DESK = {"lab", "server_app", "strategies", "hydra", "omegaconf", "pandas", "matplotlib", "mlxtend"}
@@ -56,7 +56,7 @@ def test_the_commands_of_a_site_are_those_of_the_whole_command() -> None:
 
 def test_a_node_gets_all_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     got: list[list[str]] = []
-    monkeypatch.setattr(supernode, "run", lambda arguments: got.append(list(arguments)))
+    monkeypatch.setattr(node_command, "run", lambda arguments: got.append(list(arguments)))
     given = ["--insecure", "--node-config", 'name="a" partition-id=0', "--help", "--superlink=h:1"]
     assert CliRunner().invoke(app, ["node", *given]).exit_code == 0
     assert CliRunner().invoke(app, ["node"]).exit_code == 0

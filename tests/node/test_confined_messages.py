@@ -13,9 +13,9 @@ from acting import Placed, content, descendants, left, rest, running, unpack
 from pids import gone
 
 from confinement import support
-from node.frames import Bounds
-from node.policy import Policy
-from node.processes import DiedError
+from node.policy.policy_file import Policy
+from node.processes.control import DiedError
+from node.processes.frames import Bounds
 
 pytestmark = [
     pytest.mark.slow,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node import devices
+from node.policy import device_files
 
 
 @pytest.fixture
@@ -29,10 +29,10 @@ def dev(tmp_path: Path) -> Path:
     ],
 )
 def test_the_cards_that_are_visible_and_what_they_share(dev: Path, visible: str | None, cards: list[str]) -> None:
-    found = devices.found(dev, {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
+    found = device_files.found(dev, {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
     assert [each.name for each in found] == [*cards, *(["nvidiactl", "nvidia-uvm"] if cards else [])]
 
 
 def test_a_machine_without_a_card(tmp_path: Path) -> None:
     (tmp_path / "null").touch()
-    assert devices.found(tmp_path, {}) == () == devices.found(tmp_path / "nowhere", {})
+    assert device_files.found(tmp_path, {}) == () == device_files.found(tmp_path / "nowhere", {})

@@ -12,13 +12,13 @@ from memory import answered
 from signing import APP, KEY, OTHER_KEY, signed_text, signer_of, terms_of
 
 from fedstride.errors import ConfigError
-from fedstride.signed import Form, load
-from node import places
-from node.approval import Approvals, Site, approve, waiting
-from node.forgetting import forget
-from node.ledger import Ledger, Question, ReplayError
-from node.log_check import read
+from fedstride.messages.signed_runs import Form, load
+from node import own_files
+from node.forget_command import forget
+from node.log.verification import read
 from node.settings import read as read_settings
+from node.signed_runs.approvals import Approvals, Site, approve, waiting
+from node.signed_runs.ledger import Ledger, Question, ReplayError
 
 WORD, OTHER = "a" * 16, "b" * 16
 
@@ -106,7 +106,7 @@ def asked(home: Path, word: str, number: int) -> Question:
     form = Form("training", "train", {}, {}, {})
     terms = terms_of((form,), run=word, nonce=f"{number:032x}", resumes=True)
     signer = signer_of(KEY if word == WORD else OTHER_KEY)
-    approvals = home / places.APPROVALS
+    approvals = home / own_files.APPROVALS
     site = Site(None, ())
     Approvals(approvals, site).waits(signer, load(signed_text(terms)))
     approve(approvals, waiting(approvals)[-1])
@@ -121,7 +121,7 @@ def asked(home: Path, word: str, number: int) -> Question:
 
 
 def ledger_of(home: Path) -> Ledger:
-    return Ledger(home / places.LEDGER, home / places.REPLIES, None, 0)
+    return Ledger(home / own_files.LEDGER, home / own_files.REPLIES, None, 0)
 
 
 def names(folder: Path) -> set[str]:
@@ -133,16 +133,16 @@ def test_kept_replies_and_approvals_of_a_signed_run_go_and_its_ledger_stays(home
     if not has_states:
         (home / f"states/key-1/{WORD}.json").unlink()
     other = asked(home, OTHER, 1)
-    others = names(home / places.APPROVALS)
+    others = names(home / own_files.APPROVALS)
     runs = [asked(home, WORD, 2), asked(home, WORD, 3)]  # the run, and its resume
-    (home / places.ROWS).mkdir()
-    (home / places.ROWS / "rows").write_bytes(b"of the site")
-    lines = (home / places.LEDGER).read_bytes()
-    assert len(names(home / places.REPLIES)) == 3 and len(others) == 2
+    (home / own_files.ROWS).mkdir()
+    (home / own_files.ROWS / "rows").write_bytes(b"of the site")
+    lines = (home / own_files.LEDGER).read_bytes()
+    assert len(names(home / own_files.REPLIES)) == 3 and len(others) == 2
     removed = ended(home)
     assert len(removed) == 2 + 4 + 3 * has_states
-    assert names(home / places.REPLIES) == {other.terms.nonce} and names(home / places.APPROVALS) == others
-    assert (home / places.LEDGER).read_bytes() == lines and (home / places.ROWS / "rows").exists()
+    assert names(home / own_files.REPLIES) == {other.terms.nonce} and names(home / own_files.APPROVALS) == others
+    assert (home / own_files.LEDGER).read_bytes() == lines and (home / own_files.ROWS / "rows").exists()
     ledger = ledger_of(home)
     assert ledger.kept(other) is not None
     for each in runs:
@@ -153,6 +153,6 @@ def test_kept_replies_and_approvals_of_a_signed_run_go_and_its_ledger_stays(home
 
 def test_approvals_go_when_the_ledger_does_not_know_the_run_any_more(home: Path) -> None:
     asked(home, WORD, 2)
-    (home / places.LEDGER).unlink()
+    (home / own_files.LEDGER).unlink()
     ended(home)
-    assert names(home / places.APPROVALS) == set() and not (home / places.LEDGER).exists()
+    assert names(home / own_files.APPROVALS) == set() and not (home / own_files.LEDGER).exists()

@@ -9,7 +9,7 @@ import pytest
 
 FORK = """
 import os, sys, weakref
-from node import worker
+from node.processes import worker
 
 class Made: pass
 

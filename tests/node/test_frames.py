@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node import frames
-from node.frames import Answer, Bounds, Field, FrameError, Kind, Reader, Request, Writer
+from node.processes import frames
+from node.processes.frames import Answer, Bounds, Field, FrameError, Kind, Reader, Request, Writer
 
 SMALL = Bounds(objects=3, bytes=1000, state=100, settings=200)
 CONTENT = b"an object"

@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 
 from fedstride.errors import ConfigError
 from lab.cli.main import app
-from node import journal, supernode
-from node.accounts import Accounts, Arrived, RefusedError, Reply
-from node.journal import Journal, files
-from node.log_check import read
+from node import node_command
+from node.log import log_file
+from node.log.log_file import Journal, files
+from node.log.log_lines import Accounts, Arrived, RefusedError, Reply
+from node.log.verification import read
 from node.settings import OFF
 from node.settings import read as settings
 
@@ -135,7 +136,7 @@ def test_a_head_that_cannot_be_written_is_no_fault(tmp_path: Path, monkeypatch: 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal.os, "pwrite", full)
+        patch.setattr(log_file.os, "pwrite", full)
         log.write("second")
     assert [row["event"] for row in read(tmp_path / "log").rows] == ["first", "second"]
     assert read(tmp_path / "log").faults == []
@@ -145,7 +146,7 @@ def test_a_head_that_cannot_be_written_is_no_fault(tmp_path: Path, monkeypatch: 
 def test_two_processes_cannot_write_one_log(tmp_path: Path) -> None:
     first = Journal(tmp_path / "log")
     with pytest.raises(ConfigError, match=r"another process writes the log .*give each node its own log=PATH"):
-        supernode._accounts(replace(settings(GIVEN), log=tmp_path / "log"))
+        node_command._accounts(replace(settings(GIVEN), log=tmp_path / "log"))
     first.close()
     Journal(tmp_path / "log").close()
 
@@ -161,9 +162,9 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch, fails: str)
 
     with monkeypatch.context() as patch:
         if fails == "write":
-            patch.setattr(journal.os, "write", full)
+            patch.setattr(log_file.os, "write", full)
         else:
-            patch.setattr(journal.os, "fsync", full)
+            patch.setattr(log_file.os, "fsync", full)
         with pytest.raises(OSError, match="No space left"):
             log.write("second")
     log.write("third")
@@ -212,7 +213,7 @@ def test_without_a_line_nothing_is_done(tmp_path: Path, monkeypatch) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal.os, "write", full)
+        patch.setattr(log_file.os, "write", full)
         with pytest.raises(
             RefusedError, match=r"cannot be written \(No space left on device\), so it does nothing"
         ):
@@ -228,7 +229,7 @@ def test_a_node_does_not_start_without_its_log(tmp_path: Path) -> None:
         with pytest.raises(
             ConfigError, match="so the node does not start; make it writable, or give another file"
         ):
-            supernode._accounts(replace(settings(GIVEN), log=log))
+            node_command._accounts(replace(settings(GIVEN), log=log))
 
 
 # ---------------------------------------------------------------- options and the command

@@ -16,12 +16,11 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from memory import BUNDLE, NODE, RUN, SERIES, MemoryLink, Site, answered, bundled, sha
 from numpy import zeros
 
-from fedstride import wire
 from fedstride.errors import RunError
 from fedstride.faults import Fault, Kind
-from fedstride.flower import apps as flower_apps
-from fedstride.flower import fleet
-from fedstride.flower.link import (
+from fedstride.flower.for_nodes import client_apps as flower_apps
+from fedstride.flower.for_nodes import fleet
+from fedstride.flower.for_nodes.connection import (
     AnswerError,
     Bundle,
     FailingError,
@@ -32,11 +31,13 @@ from fedstride.flower.link import (
     TooLargeError,
     UnreachableError,
 )
-from node import loop, parts, replies
-from node.accounts import RefusedError
-from node.frames import Answer, Request
-from node.log_check import read
-from node.processes import DiedError
+from fedstride.messages import wire
+from node import loop
+from node.log.log_lines import RefusedError
+from node.log.verification import read
+from node.messages import message_parts, replies
+from node.processes.control import DiedError
+from node.processes.frames import Answer, Request
 
 CONTENT = RecordDict({"metrics": MetricRecord({wire.NUM_EXAMPLES: 77}), "arrays": ArrayRecord([zeros(3)])})
 DOWN = UnreachableError("no answer")
@@ -58,7 +59,7 @@ def site(tmp_path: Path, link: MemoryLink) -> Site:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts.Until, "wait", lambda self, seconds: None)
+    monkeypatch.setattr(message_parts.Until, "wait", lambda self, seconds: None)
 
 
 def events(site: Site) -> list[str]:
@@ -337,7 +338,7 @@ def test_a_message_that_cannot_be_fetched_is_refused(
 def test_a_message_of_too_many_bytes_is_refused_before_it_is_joined(
     site: Site, link: MemoryLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts.fetched, "__defaults__", (10,))
+    monkeypatch.setattr(message_parts.fetched, "__defaults__", (10,))
     link.deliver()
     site.step()
     assert link.replies()[0].error.reason == str(Fault(Kind.MESSAGE))
@@ -348,7 +349,7 @@ def test_an_error_of_the_superlink_itself_is_given_up_after_a_time(
     site: Site, link: MemoryLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may never accept this reply, and other runs wait."""
-    monkeypatch.setattr(parts, "FAILING_SECONDS", -1.0)
+    monkeypatch.setattr(message_parts, "FAILING_SECONDS", -1.0)
     link.faults["send"] = [FailingError("INTERNAL")]
     for _ in range(2):
         link.deliver()

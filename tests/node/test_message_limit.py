@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedstride.errors import ConfigError
-from node.limits import message_limit
+from node.policy.time_limit import message_limit
 
 
 def test_the_limit_of_a_message() -> None:

@@ -14,8 +14,8 @@ from confinement import support
 MINDED = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
-from node import minder
-from node.orders import Free, Line, Start, pair
+from node.processes import minder
+from node.processes.internal_messages import Free, Line, Start, pair
 
 if sys.argv[1] == "swept":  # as on a kernel whose Landlock cannot scope signals
     minder._scope = lambda outside: False

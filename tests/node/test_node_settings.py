@@ -9,7 +9,7 @@ import pytest
 from fedstride.errors import ConfigError
 from lab.deployment.certificates import make
 from lab.deployment.signing import new_key
-from node.policy import Policy
+from node.policy.policy_file import Policy
 from node.settings import GONE, READ_BY_THE_NODE, Settings, read
 
 AT = ("--superlink", "fl.example.org:9092")

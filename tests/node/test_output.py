@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from node.output import MOST_BYTES, MOST_FILES, MOST_LINE, MOST_LINES, Output, Outputs
+from node.processes.output import MOST_BYTES, MOST_FILES, MOST_LINE, MOST_LINES, Output, Outputs
 
 
 def shown(*pieces: bytes) -> list[str]:

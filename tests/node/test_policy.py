@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedstride.errors import ConfigError
-from node.policy import Policy, read_data, read_policy
+from node.policy.policy_file import Policy, read_data, read_policy
 
 
 def test_without_a_policy_apps_are_confined_where_that_is_possible() -> None:

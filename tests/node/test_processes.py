@@ -17,14 +17,14 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from pids import gone
 
 from fedstride.errors import RunError
-from fedstride.flower import apps
-from fedstride.lifetimes import children
-from node import frames
-from node import processes as module
-from node.frames import Bounds
-from node.processes import DiedError, Processes
-from node.template import FREE_MINDERS
-from node.variables import environment
+from fedstride.flower.for_nodes import client_apps
+from fedstride.processes.children import children
+from node.processes import control as module
+from node.processes import frames
+from node.processes.control import DiedError, Processes
+from node.processes.frames import Bounds
+from node.processes.template import FREE_MINDERS
+from node.processes.variables import environment
 
 pytestmark = pytest.mark.slow
 
@@ -164,14 +164,14 @@ def test_the_state_of_a_client_goes_from_message_to_message(node: Processes, fol
         state = answer.state
         seen.append(content(answer).config_records["did"]["seen"])
     assert seen == [0, 1, 2]
-    assert apps.state_from_bytes(state)["kept"] == ConfigRecord({"seen": 3})
+    assert client_apps.state_from_bytes(state)["kept"] == ConfigRecord({"seen": 3})
 
 
 def test_a_client_that_raises(node: Processes, folder: Path) -> None:
     """The state is kept then too, as in Flower's own program."""
     answer = node.answer(asked(folder, "raise"), 60.0)
     assert answer.error == (2, "<class 'ValueError'>:<'boom'>")
-    assert apps.state_from_bytes(answer.state)["kept"] == ConfigRecord({"raised": True})
+    assert client_apps.state_from_bytes(answer.state)["kept"] == ConfigRecord({"raised": True})
 
 
 def test_a_long_reason_is_cut_in_its_middle(node: Processes, folder: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_long_reason_is_cut_in_its_middle(node: Processes, folder: Path) -> No
 
 
 def test_replies_of_another_kind(node: Processes, folder: Path) -> None:
-    before = apps.state_to_bytes(RecordDict({"kept": ConfigRecord({"seen": 1})}))
+    before = client_apps.state_to_bytes(RecordDict({"kept": ConfigRecord({"seen": 1})}))
     assert node.answer(asked(folder, "error reply"), 60.0).error == (-7, "as it likes")
     error = node.answer(asked(folder, "no reply"), 60.0).error
     assert error is not None and error[0] == 2 and "returned <class 'NoneType'> instead of a Message" in error[1]
@@ -274,7 +274,7 @@ def test_an_app_that_closes_its_connection(node: Processes, folder: Path, monkey
 
 
 def test_a_large_state_and_large_settings_are_refused(node: Processes, folder: Path) -> None:
-    state = apps.state_to_bytes(RecordDict({"kept": ConfigRecord({"seen": 1, "other": "x" * 10_000})}))
+    state = client_apps.state_to_bytes(RecordDict({"kept": ConfigRecord({"seen": 1, "other": "x" * 10_000})}))
     with pytest.raises(DiedError, match="bytes as STATE, and 10000 are allowed"):
         node.answer(asked(folder, "-", state), 60.0)
     with pytest.raises(DiedError, match="the settings of the message have"):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 
-from fedstride import wire
-from fedstride.flower.apps import objects
-from node import replies
+from fedstride.flower.for_nodes.client_apps import objects
+from fedstride.messages import wire
+from node.messages import replies
 
 FORM = {"spec.kind": "table", "spec.shape": [2], "reading.columns": ["age", "weight"]}
 

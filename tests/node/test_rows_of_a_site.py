@@ -15,23 +15,23 @@ from acting import SERIES, Placed, content, rest, running, unpack
 from confinement import support
 from fedstride.faults import Fault
 from fedstride.faults import Kind as FaultKind
+from fedstride.messages.wire import FOLD, HOLDOUT
 from fedstride.tasks.datasets.nodes import own_images
-from fedstride.tasks.description import Description, asked_of
-from fedstride.tasks.dictionary_file import read_columns, read_examples
-from fedstride.tasks.holdout import draws_of, held_key, hold_out
+from fedstride.tasks.evaluation.holdout import draws_of, held_key, hold_out
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.own import load
-from fedstride.tasks.own.described import ANSWER
+from fedstride.tasks.own.description import ANSWER
 from fedstride.tasks.reading import PREPARED_VARIABLE, Reading
-from fedstride.tasks.site import Site
+from fedstride.tasks.site_file.dictionary_file import read_columns, read_examples
+from fedstride.tasks.site_file.site import Site
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.statistics import report
-from fedstride.wire import FOLD, HOLDOUT
-from node.apps import App
-from node.policy import Policy
-from node.replies import NORMALISATION
-from node.rows import COUNT, FORMS, Reader, ReadError
-from node.terms import RefusedError, Terms
+from fedstride.tasks.statistics.description import Description, asked_of
+from fedstride.tasks.statistics.over_sites import report
+from node.apps.installed_apps import App
+from node.messages.replies import NORMALISATION
+from node.policy.message_terms import RefusedError, Terms
+from node.policy.policy_file import Policy
+from node.processes.site_rows import COUNT, FORMS, Reader, ReadError
 
 pytestmark = pytest.mark.slow
 

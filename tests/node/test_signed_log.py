@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fedstride.chain import opened, sealed
 from fedstride.errors import ConfigError
+from fedstride.files.chained_lines import opened, sealed
 from lab.cli.main import app
 from lab.deployment.certificates import make
-from node import journal
-from node.journal import Head, Journal, files, head_of
 from node.keys import Signer, private_key, public_key
-from node.log_check import Checked, in_words, read
+from node.log import log_file
+from node.log.log_file import Head, Journal, files, head_of
+from node.log.verification import Checked, in_words, read
 
 NODE, OTHER = Signer(ec.generate_private_key(ec.SECP384R1())), Signer(ec.generate_private_key(ec.SECP256R1()))
 KEYS = [NODE.public]
@@ -273,7 +273,7 @@ def test_keys_are_read_from_both_files_in_each_form(tmp_path: Path) -> None:
 def at(monkeypatch: pytest.MonkeyPatch, path: Path, *moments: str, signer: Signer | None = NODE) -> Checked:
     times = iter(moments)
     with monkeypatch.context() as patch:
-        patch.setattr(journal, "_now", lambda: next(times))
+        patch.setattr(log_file, "_now", lambda: next(times))
         return written(path, len(moments), signer)
 
 

@@ -11,23 +11,24 @@ from leaving import listed
 from memory import sha
 from signing import WORD, CheckedGrid, signed_text, terms_of
 
-from client_app import halves
+from client_app import server_rules
 from client_app.app import app
-from fedstride import wire
 from fedstride.errors import DataError
-from fedstride.flower.apps import objects
-from fedstride.signed import Asked, Form, load
-from fedstride.tasks import data, partitions
+from fedstride.flower.for_nodes.client_apps import objects
+from fedstride.messages import wire
+from fedstride.messages.signed_runs import Asked, Form, load
+from fedstride.tasks import data
+from fedstride.tasks.partitions import schemes
 from lab.deployment.client_files import save_partition
-from node.accounts import RefusedError
-from node.policy import Policy
-from node.replies import Contents
-from node.terms import Terms
-from server_app import asking, session
-from server_app.attacks import refuse_attack
+from node.log.log_lines import RefusedError
+from node.messages.replies import Contents
+from node.policy.message_terms import Terms
+from node.policy.policy_file import Policy
+from server_app import data_descriptions, session
+from server_app.config.attacks import refuse_attack
 from server_app.config.compose import compose
 from server_app.config.schema import TABLES
-from server_app.records import save_model
+from server_app.run_files import save_model
 from strategies import DifferentialPrivacy, FedDisco, TwoDLRD
 
 pytestmark = pytest.mark.slow
@@ -137,7 +138,7 @@ def files_of(choice: str, folder: Path) -> list[Path]:
         return []
     config = compose(small("partition=iid"))
     source = data.load(config.task)
-    parts = partitions.partition(config.partition, source.divisible, config.clients, config.seed)
+    parts = schemes.partition(config.partition, source.divisible, config.clients, config.seed)
     return save_partition(folder / "own", source, parts)
 
 
@@ -179,7 +180,7 @@ def test_a_run_that_only_asks_sends_the_one_message_that_was_signed(task: str, t
     )
     prepared = session.prepare(config)
     grid = CheckedGrid(app, tmp_path / "nodes", prepared, files if task == "own" else (), describes=True)
-    sites = asking.ask(grid, prepared, WORD)
+    sites = data_descriptions.ask(grid, prepared, WORD)
     assert [each.said is not None and each.said.rows >= 20 for each in sites] == [True] * 3
     assert grid.terms.messages == 1 and [form.name for form in grid.terms.forms] == ["description"]
     assert [each[wire.DESCRIPTION] for each in grid.configs] == [True] * 3
@@ -191,7 +192,7 @@ def test_a_run_that_only_asks_sends_the_one_message_that_was_signed(task: str, t
 def test_every_half_belongs_to_a_strategy_above() -> None:
     strategies = TABLES["strategy"]
     asked = {getattr(strategies.load(name), "half", "") for name in strategies}
-    assert asked - {""} == set(halves.known())
+    assert asked - {""} == set(server_rules.known())
 
 
 @pytest.mark.parametrize("group", SAID_ONLY[:2])

@@ -29,26 +29,26 @@ from signing import (
     terms_of,
 )
 
-from fedstride import wire
-from fedstride.arrays import to_record
+from fedstride.arrays.named import to_record
 from fedstride.errors import ConfigError
 from fedstride.faults import Fault, Kind
+from fedstride.flower.for_nodes.connection import Arrived
 from fedstride.flower.identity import set_identity
-from fedstride.flower.link import Arrived
-from fedstride.packing import Packer
-from fedstride.signed import DAY, Form, form_of_arrays
-from fedstride.varying import Varies
-from node import replies
-from node.access import owner_of
-from node.accounts import RefusedError
-from node.approval import Approvals, Asking, approve, find, in_words, waiting
-from node.approval import Site as SiteOfData
-from node.frames import Request
-from node.ledger import Ledger
-from node.log_check import read
-from node.policy import Policy
-from node.signed_runs import SignedRuns
-from node.terms import Terms as TermsOfSite
+from fedstride.messages import wire
+from fedstride.messages.packed_arrays import Packer
+from fedstride.messages.signed_runs import DAY, Form, form_of_arrays
+from fedstride.messages.varying import Varies
+from node.log.log_lines import RefusedError
+from node.log.verification import read
+from node.messages import replies
+from node.policy.file_access import owner_of
+from node.policy.message_terms import Terms as TermsOfSite
+from node.policy.policy_file import Policy
+from node.processes.frames import Request
+from node.signed_runs.approvals import Approvals, Asking, approve, find, in_words, waiting
+from node.signed_runs.approvals import Site as SiteOfData
+from node.signed_runs.checks import SignedRuns
+from node.signed_runs.ledger import Ledger
 
 ARRAYS = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)}
 FIXED: dict[str, Any] = {
@@ -201,7 +201,7 @@ def test_another_message_is_refused(node: Checking, kind: str) -> None:
 
 def test_an_object_that_does_not_belong_to_the_message_is_refused(node: Checking) -> None:
     """A node looks through all objects for the form of the examples, so a stray one could name other columns."""
-    from node.asked import asked
+    from node.signed_runs.message_content import asked
 
     found, stray = message(), ConfigRecord({"reading.columns": ["name", "born"]})
     contents = objects(found) | {stray.object_id: stray.deflate()}
@@ -214,7 +214,7 @@ def test_an_object_that_does_not_belong_to_the_message_is_refused(node: Checking
 
 def test_a_message_is_compared_as_it_is_executed_and_not_as_it_is_announced(node: Checking) -> None:
 
-    from node.asked import asked
+    from node.signed_runs.message_content import asked
 
     run, found = run_of(signed_text(terms_of(FORMS))), message()
     head = head_of(found)._replace(kind="query")
@@ -224,7 +224,7 @@ def test_a_message_is_compared_as_it_is_executed_and_not_as_it_is_announced(node
 
 
 def test_any_bytes_in_place_of_a_part_are_refused_with_one_line(node: Checking) -> None:
-    from node.asked import asked
+    from node.signed_runs.message_content import asked
 
     found = message()
     for each, content in objects(found).items():
@@ -402,7 +402,7 @@ def test_the_word_of_a_run_belongs_to_its_key_and_is_taken_up_by_a_signed_resume
 
 
 def Signatures_of_two(folder: Path) -> Checking:
-    from node.signers import Signatures
+    from node.signed_runs.signers import Signatures
 
     node = Checking(folder)
     node.runs._signatures = Signatures([signer_of(KEY), signer_of(OTHER_KEY, "other")], OWN, None)

@@ -13,14 +13,14 @@ from signing import KEY, signed_text, signer_of, terms_of
 from typer.testing import CliRunner
 
 from fedstride.errors import ConfigError
-from fedstride.fingerprints import fingerprint, fingerprints
-from fedstride.signed import Form, load
+from fedstride.messages.key_fingerprints import fingerprint, fingerprints
+from fedstride.messages.signed_runs import Form, load
 from lab.deployment.signing import new_key
-from node import places
-from node.approval import Approvals, Site, waiting
+from node import own_files
 from node.commands import add_to
-from node.policy import ASK, OFF, Policy, read_policy
-from node.signers import members_of, signers_of
+from node.policy.policy_file import ASK, OFF, Policy, read_policy
+from node.signed_runs.approvals import Approvals, Site, waiting
+from node.signed_runs.signers import members_of, signers_of
 
 
 def public(name: str = "") -> str:
@@ -120,7 +120,7 @@ def command(*arguments: str, answer: str = "") -> tuple[int, str]:
 
 
 def test_a_person_approves_a_run_after_a_question(home: Path) -> None:
-    folder = home / places.APPROVALS
+    folder = home / own_files.APPROVALS
     assert command() == (0, "no run waits for an approval\n")
     forms = (Form("roll call", "query", {"task.name": "blood"}, {}, {}),)
     found, approvals = load(signed_text(terms_of(forms))), Approvals(folder, Site(None, ()))

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from fedstride import wire
 from fedstride.faults import Fault, Kind
-from fedstride.tasks.dictionary_file import read_columns
+from fedstride.messages import wire
 from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.inputs import Kind as Of
 from fedstride.tasks.reading import Reading
-from fedstride.tasks.site import Site
+from fedstride.tasks.site_file.dictionary_file import read_columns
+from fedstride.tasks.site_file.site import Site
 from fedstride.tasks.spec import Spec
-from node.accounts import RefusedError
-from node.policy import Policy
-from node.replies import Contents
-from node.terms import Terms
+from node.log.log_lines import RefusedError
+from node.messages.replies import Contents
+from node.policy.message_terms import Terms
+from node.policy.policy_file import Policy
 
 DICTIONARY = read_columns({"age": "number", "sex": ["female", "male"], "ill": ["no", "yes"]}, ["ill"])
 SITE = Site(Path("/srv/x.csv"), b"k" * 32, dictionary=DICTIONARY)

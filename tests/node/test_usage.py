@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from node import usage
-from node.usage import Limits, exceeded
+from node.policy import usage
+from node.policy.usage import Limits, exceeded
 
 
 def test_whether_processes_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,20 +13,20 @@ from flwr.clientapp import ClientApp
 
 from client_app.app import app
 from client_app.app import roll_call as answer
-from fedstride import wire
 from fedstride.errors import ConfigError, ReplyError, RunError
-from fedstride.records import config_records
+from fedstride.messages import wire
+from fedstride.messages.records import config_records
 from lab.engine.local import LocalGrid
 from server_app import session
-from server_app.asking import Site, ask, columns_of, log_sites, site_in
 from server_app.config.compose import compose
+from server_app.data_descriptions import Site, ask, columns_of, log_sites, site_in
 from server_app.session import Prepared
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @pytest.fixture
-def prepared(tmp_path: Path, cache: Path) -> Prepared:
+def prepared(tmp_path: Path) -> Prepared:
     return session.prepare(
         compose(["task=breast_cancer", "model=mlp", "clients=3", "partition=iid", f"out='{tmp_path}'"])
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server_app.attendance import Attendance
+from server_app.exchange.silent_clients import Attendance
 
 
 def out_of(attendance: Attendance, server_round: int, clients: Iterable[int] = (0, 1, 2)) -> list[int]:

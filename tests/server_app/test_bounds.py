@@ -14,7 +14,7 @@ from fedstride.parts import USER_PARTS
 from fedstride.settings import Field, fields_of
 from server_app.config.compose import compose
 from server_app.config.schema import TABLES, Config
-from strategies.limits import Screening
+from strategies.replies.screening_settings import Screening
 
 
 def settings() -> Iterator[tuple[str, Field]]:

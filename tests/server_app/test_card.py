@@ -11,16 +11,16 @@ import pytest
 from desk import StopAfter, play, whole_and_resumed
 
 from client_app.app import app
-from fedstride.arrays import to_record
-from fedstride.tasks.tensors import to_arrays
+from fedstride.arrays.named import to_record
+from fedstride.tasks.models.tensors import to_arrays
 from lab.attacks.membership import audit
 from lab.engine.engine import engine
 from lab.prediction.model import load
 from server_app import session
-from server_app.card import MOST_SITES, NOT_STATED, NOT_TESTED, Facts, written
 from server_app.config.compose import compose
-from server_app.lines import read_lines
-from server_app.sites import Site, Sites
+from server_app.records.line_files import read_lines
+from server_app.reports.model_card import MOST_SITES, NOT_STATED, NOT_TESTED, Facts, written
+from server_app.reports.sites import Site, Sites
 
 CARD = "MODEL_CARD.md"
 

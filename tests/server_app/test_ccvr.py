@@ -12,14 +12,14 @@ from desk import play, table, weights, whole_and_resumed
 from safetensors.numpy import load_file
 
 from client_app.app import app as real
-from fedstride import wire
-from fedstride.arrays import to_record, views
+from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError
-from fedstride.tasks.class_moments import ClassMoments, of_examples
+from fedstride.messages import wire
+from fedstride.tasks.statistics.class_moments import ClassMoments, of_examples
 from server_app import session
-from server_app.calibrations import CCVRSettings
-from server_app.ccvr import CCVR, LastLayer, drawn_representations, refitted
+from server_app.config.calibrations import CCVRSettings
 from server_app.config.compose import compose
+from server_app.evaluation.ccvr import CCVR, LastLayer, drawn_representations, refitted
 
 CCVR_RUN = ("calibration=ccvr", "calibration.draws=40", "rounds=2", "strategy=fedavg", "calibration.lr=0.05")
 
@@ -150,10 +150,11 @@ def test_the_bits_do_not_depend_on_workers_and_survive_a_resume(tmp_path: Path) 
 @pytest.mark.slow
 def test_the_moments_are_those_of_the_training_examples_in_eval_mode(tmp_path: Path) -> None:
     """By hand, from the saved model and the clients' parts."""
-    from fedstride.tasks import data, models
-    from fedstride.tasks.class_moments import pooled
-    from fedstride.tasks.parts import MODELS, TASKS
-    from fedstride.tasks.tensors import Examples, load_arrays
+    from fedstride.tasks import data
+    from fedstride.tasks.models import networks_by_name
+    from fedstride.tasks.models.tensors import Examples, load_arrays
+    from fedstride.tasks.statistics.class_moments import pooled
+    from fedstride.tasks.table import MODELS, TASKS
 
     seen: list[Any] = []
 
@@ -165,7 +166,7 @@ def test_the_moments_are_those_of_the_training_examples_in_eval_mode(tmp_path: P
 
     folder = play(tmp_path, *CCVR_RUN, "partition=iid", app=spying).folder  # type: ignore[arg-type]
     source = data.load(TASKS.config("mnist5k")())
-    model = models.build(MODELS.config("mlp")(), source.spec.inputs, 10, 0)
+    model = networks_by_name.build(MODELS.config("mlp")(), source.spec.inputs, 10, 0)
     load_arrays(model, load_file(folder / "model.safetensors"))
     x, y = Examples(source.train_x, source.train_y, source.spec, device=torch.device("cpu")).batch(
         np.arange(len(source.train_y))
@@ -173,7 +174,7 @@ def test_the_moments_are_those_of_the_training_examples_in_eval_mode(tmp_path: P
     with torch.no_grad():
         hidden = model.fc1(x.flatten(1)).relu().numpy()
     expected = of_examples(hidden, y.numpy())
-    from fedstride.tasks.class_moments import unpacked
+    from fedstride.tasks.statistics.class_moments import unpacked
 
     found = pooled([unpacked(each, 10, 200, 10**6) for each in seen])
     assert len(seen) == 4 and found.counts.tolist() == expected.counts.tolist()

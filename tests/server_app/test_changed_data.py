@@ -12,10 +12,10 @@ from flwr.app import Context, Message, RecordDict
 from PIL import Image
 
 from client_app.app import app
-from fedstride import wire
 from fedstride.errors import ChangedDataError, RunError
 from fedstride.faults import Fault, Kind
-from fedstride.records import config_records
+from fedstride.messages import wire
+from fedstride.messages.records import config_records
 from fedstride.tasks import data
 
 SAID = "data of client 0 are not those with which it began this run"
@@ -225,8 +225,8 @@ def test_a_dataset_function_that_reads_other_data(tmp_path: Path, row: int) -> N
 
 def forget() -> None:
     """What a new process would not know."""
-    from client_app import work
+    from client_app import from_message
 
-    work.forget()
+    from_message.forget()
     data._load.cache_clear()
     data._digest.cache_clear()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedstride.errors import ReplyError
 from fedstride.flower.grids import Node
-from server_app.claims import Claims, Owner
+from server_app.exchange.client_ids import Claims, Owner
 
 A, B, C = Node(70, "a", "hospital-a"), Node(71, "b"), Node(72, "c", "hospital-c")
 ALL = {"a", "b", "c"}

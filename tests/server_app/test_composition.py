@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from desk import play
 
-from fedstride import metrics
+from fedstride.figures import metrics
 
 BASES = ("fedavg", "fednnnn", "fedalr", "fedadam")
 COMBINATIONS = list(itertools.product(BASES, ("", "+fedlws"), ("", "+two_d_lrd"), ("sgd", "fednlr")))

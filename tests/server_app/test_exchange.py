@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
-from fedstride.arrays import to_record
+from fedstride.arrays.named import to_record
 from fedstride.flower import identity
-from fedstride.packing import is_packed
+from fedstride.messages.packed_arrays import is_packed
 from lab.engine.local import LocalGrid
-from server_app import exchange as module
-from server_app.exchange import CohortGrid, exchange, send
+from server_app.exchange import messages as module
+from server_app.exchange.messages import CohortGrid, exchange, send
 
 identity.set_identity()
 

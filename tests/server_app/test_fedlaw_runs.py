@@ -10,15 +10,16 @@ import pytest
 import torch
 from desk import SMALL, play, table, weights, whole_and_resumed
 
-from fedstride.arrays import views
+from fedstride.arrays.named import views
 from fedstride.errors import ConfigError
-from fedstride.tasks import data, models
-from fedstride.tasks.tensors import Examples, load_arrays, to_arrays
+from fedstride.tasks import data
+from fedstride.tasks.models import networks_by_name
+from fedstride.tasks.models.tensors import Examples, load_arrays, to_arrays
 from server_app import session
 from server_app.build import build_strategy
 from server_app.config.compose import compose
-from server_app.evaluation import CentralEvaluation
-from server_app.proxy import ServerProxy, proxy_of
+from server_app.evaluation.central import CentralEvaluation
+from server_app.evaluation.proxy_set import ServerProxy, proxy_of
 from server_app.session import Prepared
 
 pytestmark = pytest.mark.slow
@@ -46,7 +47,7 @@ def test_the_gradient_is_that_of_plain_torch_in_train_mode(model: str) -> None:
     got = proxy.gradient(start, np.array([3, 17, 190, 5]), seed=1)
     source = data.load(run.config.task)
     assert isinstance(source, data.WithProxy)
-    network = models.build(run.config.model, source.spec.inputs, source.spec.outputs, 99)
+    network = networks_by_name.build(run.config.model, source.spec.inputs, source.spec.outputs, 99)
     load_arrays(network, start)
     rows = source.proxy[[3, 17, 190, 5]]
     x, y = Examples(source.test_x, source.test_y, source.spec, device=torch.device("cpu")).batch(rows)

@@ -12,17 +12,17 @@ from desk import play
 from flwr.app import Context, Message
 
 from client_app import app as clients
-from fedstride import wire
 from fedstride.errors import DataError, RunError
-from fedstride.records import config_records
-from fedstride.tasks.own.for_nodes import prepared
+from fedstride.messages import wire
+from fedstride.messages.records import config_records
+from fedstride.tasks.own.node_process import prepared
 from fedstride.tasks.reading import PREPARED_VARIABLE
-from fedstride.tasks.site import Site
+from fedstride.tasks.site_file.site import Site
 from lab.report.sites import sites as report_of_sites
 from lab.results.quality import sites_of
 from lab.results.runs import load
-from node.replies import form_of
-from server_app.card import CARD
+from node.messages.replies import form_of
+from server_app.reports.model_card import CARD
 
 WANTED = (
     "task=own_table", "task.columns=['x']", "task.target=ill", "task.classes=['no','yes']", "model=mlp",

@@ -13,7 +13,7 @@ from lab.engine.plan import plan
 from server_app.config.checks import MAX_FOLDER_NAME, is_folder_name
 from server_app.config.compose import compose
 from server_app.config.grammar import quote
-from server_app.folder import folder_name
+from server_app.records.run_folder import folder_name
 
 OUTSIDE = ["../../x", "..", ".", "/etc/x", "a/b", "a/../../b", "a\\b", "~root", ".hidden", "-rf"]
 UNREADABLE = ["a\nb", "a\tb", "a\x00b", "a\x1b[31mb", "a\u202eb", " a", "a ", "x" * 201, "\u00e4" * 101]

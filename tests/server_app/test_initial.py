@@ -9,11 +9,12 @@ import pytest
 from desk import StopAfter, play, resume, weights
 from safetensors.numpy import load_file, save_file
 
-from fedstride.arrays import Arrays, views
+from fedstride.arrays.named import Arrays, views
 from fedstride.errors import ConfigError
 from lab.results.grouping import group
 from lab.results.runs import load
-from server_app import initial, session
+from server_app import session
+from server_app.before_training import initial_model
 from server_app.config.compose import compose
 
 NETWORK: Arrays = {
@@ -31,14 +32,14 @@ def written(path: Path, **changes: np.ndarray | None) -> str:
 
 def refused(path: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        initial.read(path, NETWORK)
+        initial_model.read(path, NETWORK)
     assert str(caught.value).startswith(f"initial = {path!r}")
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_arrays_come_in_the_order_of_the_network(tmp_path: Path) -> None:
-    found = initial.read(written(tmp_path / "m", weight=np.full((2, 3), 7, np.float32)), NETWORK)
+    found = initial_model.read(written(tmp_path / "m", weight=np.full((2, 3), 7, np.float32)), NETWORK)
     assert list(found) == list(NETWORK)
     assert float(found["fc.weight"].max()) == 7.0
     assert found["bn.num_batches_tracked"].shape == ()
@@ -91,7 +92,7 @@ def test_a_run_starts_from_the_file(tmp_path: Path, pretrained: Path) -> None:
     assert {name: a.tobytes() for name, a in views(prepared.evaluation.initial).items()} == {
         name: a.tobytes() for name, a in saved.items()
     }
-    assert prepared.config.initial_digest == initial.digest_of(pretrained)
+    assert prepared.config.initial_digest == initial_model.digest_of(pretrained)
     first = play(tmp_path, "rounds=1", f"initial={pretrained}")
     again = play(tmp_path, "rounds=1", f"initial={pretrained}")
     assert weights(first.folder) == weights(again.folder)
@@ -143,8 +144,8 @@ def test_the_file_is_a_setting_of_a_comparison(tmp_path: Path, pretrained: Path)
 def test_a_value_that_the_network_itself_has_is_not_refused(tmp_path: Path, value: float) -> None:
     mask = np.array([0.0, value], np.float32)
     network = {**NETWORK, "mask": mask}
-    assert initial.read(written(tmp_path / "same", mask=mask), network)["mask"].tobytes() == mask.tobytes()
+    assert initial_model.read(written(tmp_path / "same", mask=mask), network)["mask"].tobytes() == mask.tobytes()
     other, more = "'mask' has other values than the network", "'mask' contains NaN or infinity"
     for changed, why in (([0.0, 1.0], other), ([1.0, 0.0], other), ([value] * 2, more)):
         with pytest.raises(ConfigError, match=why):
-            initial.read(written(tmp_path / "m", mask=np.array(changed, np.float32)), network)
+            initial_model.read(written(tmp_path / "m", mask=np.array(changed, np.float32)), network)

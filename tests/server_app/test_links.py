@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from desk import play, resume
 
-from client_app.state import OnDisk
+from client_app.state.client_state import OnDisk
 from fedstride.errors import ConfigError
-from server_app.folder import lock
-from server_app.lines import Lines
+from server_app.records.line_files import Lines
+from server_app.records.run_folder import lock
 
 
 @pytest.fixture(scope="module")

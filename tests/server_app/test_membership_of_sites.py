@@ -14,14 +14,15 @@ from flwr.clientapp import ClientApp
 
 from client_app import app as clients
 from client_app.app import app
-from fedstride import wire
-from fedstride.records import config_records, metric_records
+from fedstride.messages import wire
+from fedstride.messages.records import config_records, metric_records
 from lab.attacks.membership import audit
 from lab.engine.engine import engine
 from lab.results.runs import Run, load
-from server_app import membership, session
-from server_app.card import NOT_TESTED
+from server_app import session
 from server_app.config.compose import compose
+from server_app.evaluation import membership
+from server_app.reports.model_card import NOT_TESTED
 
 CHOSEN = ("model=mlp", "clients=3", "client.batch_size=20", "partition=dirichlet", "holdout=0.3", "rounds=2",
           "evaluate_clients=true", "strategy=fedavg", "client.local_steps=5")  # fmt: skip

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from client_app.parts import OBJECTIVES, RULES
+from client_app.table import OBJECTIVES, RULES
 from fedstride.errors import ConfigError, FedstrideError
 from lab.engine.plan import Job, checked, expand, plan
-from server_app.attacks import ATTACKS
+from server_app.config.attacks import ATTACKS
 from server_app.config.compose import compose, to_yaml
 from server_app.config.keys import label
 from server_app.config.methods import PARTS, alone, expand_method, plain
 from server_app.config.overrides import parse
-from strategies.parts import STRATEGIES
+from strategies.table import STRATEGIES
 
 AT_SERVER = {"fedlaw", "validated"}
 """Methods that need examples at the server."""

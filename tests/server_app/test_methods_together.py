@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from client_app import composition
-from client_app.composition import HOOKS, Composition, Member
-from client_app.method import Method, Plan
-from client_app.parts import EXCLUSIVE, OBJECTIVES, RULES, SETS
+from client_app import combined_methods
+from client_app.combined_methods import HOOKS, Composition, Member
+from client_app.table import EXCLUSIVE, OBJECTIVES, RULES, SETS
+from client_app.training.method import Method, Plan
 from fedstride import own
 from fedstride.errors import ConfigError
 from fedstride.parts import HALF, USER_PARTS
 from lab.engine.plan import plan
 from server_app.config.compose import compose
-from server_app.config.together import _set_by
+from server_app.config.conflicts import _set_by
 
 ROOT = Path(__file__).parents[2]
 HEAD = "from fedstride import Method, Plan, part\nimport client_app\n"
@@ -98,8 +98,8 @@ def test_the_table_has_what_the_built_in_methods_set() -> None:
     found = {}
     for table in (RULES, OBJECTIVES):
         found |= {f"{table.group}.{part.name}": _set_by(table.load(part.name)) for part in table.built_in()}
-    for name in composition.halves._built_in():
-        found[f"halves.{name}"] = _set_by(type(composition.halves.make(name)))
+    for name in combined_methods.server_rules._built_in():
+        found[f"halves.{name}"] = _set_by(type(combined_methods.server_rules.make(name)))
     assert {label: tuple(fields) for label, fields in found.items() if fields} == SETS
     assert list(EXCLUSIVE) == [name for name in Plan.__dataclass_fields__ if name in EXCLUSIVE]
 

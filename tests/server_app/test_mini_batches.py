@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
-from fedstride.tasks.models import leaves_one
-from server_app.mini_batches import fitting
+from fedstride.tasks.models.networks_by_name import leaves_one
+from server_app.before_training.mini_batches import fitting
 
 MODELS = '''
 import torch

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from fedstride.errors import RunError
-from fedstride.tasks import statistics
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.statistics import names, of_examples
-from server_app.normalisation import pool
+from fedstride.tasks.statistics import over_sites
+from fedstride.tasks.statistics.over_sites import names, of_examples
+from server_app.before_training.normalisation import pool
 
 TABLE = Spec(
     Inputs(Kind.TABLE, (3,)),
@@ -113,7 +113,7 @@ MEDIANS = replace(TABLE, reading=replace(TABLE.reading, missing="median"))
 
 
 def told(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-    return {"client-id": 0, **statistics.report(x, y, MEDIANS).flatten()}
+    return {"client-id": 0, **over_sites.report(x, y, MEDIANS).flatten()}
 
 
 def test_the_median_is_that_of_all_rows_together_and_its_error_is_said() -> None:

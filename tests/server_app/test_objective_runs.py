@@ -14,10 +14,10 @@ from torch import nn
 from fedstride.errors import ConfigError
 from fedstride.parts import Part
 from fedstride.tasks.inputs import Inputs
-from fedstride.tasks.parts import MODELS
+from fedstride.tasks.table import MODELS
 from server_app import session
 from server_app.config.compose import compose
-from server_app.lines import read_lines
+from server_app.records.line_files import read_lines
 
 SKEWED = ("partition=dirichlet", "partition.alpha=0.3", "rounds=3", "cohort=3")
 

@@ -16,8 +16,8 @@ from fedstride.errors import ConfigError
 from fedstride.tasks.datasets.nodes import own_images, own_sounds, own_table, own_texts
 from fedstride.tasks.spec import Spec
 from server_app import session
+from server_app.before_training.model_origin import differences
 from server_app.config.compose import compose
-from server_app.origin import differences
 
 TABLE = {"columns": ["age", "mass", "sex=f|m"], "target": "ill", "classes": ["no", "yes"]}
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedstride import wire
 from fedstride.errors import ConfigError
+from fedstride.messages import wire
 from fedstride.settings import fields_of
 from server_app.config.grammar import as_value, quote
 from server_app.config.overrides import (

@@ -12,13 +12,15 @@ import pytest
 from desk import forget, parts_of_a_test, play, resume, table, weights
 from safetensors.torch import load_file
 
-from client_app import withheld
-from fedstride import metrics
+from client_app.data import small_counts
 from fedstride.errors import ConfigError
+from fedstride.figures import metrics
 from fedstride.own import load_parts
-from fedstride.tasks import data, models, partitions
+from fedstride.tasks import data
 from fedstride.tasks.goals import goal_of
-from fedstride.tasks.tensors import Examples, evaluate, load_arrays, pick_device
+from fedstride.tasks.models import networks_by_name
+from fedstride.tasks.models.tensors import Examples, evaluate, load_arrays, pick_device
+from fedstride.tasks.partitions import schemes
 from lab.results.runs import load
 from lab.results.tables import Statistic, compare
 from server_app import session
@@ -73,10 +75,10 @@ def held_out(folder: Path, rows: int | None = None) -> Examples:
     """The held-out examples of all clients of a run together."""
     config = load(folder).config
     source = data.load(config.task)
-    from fedstride.tasks.holdout import digests_of, draws_of, hold_out, key_of
+    from fedstride.tasks.evaluation.holdout import digests_of, draws_of, hold_out, key_of
 
     draws = draws_of(digests_of(source.train_x, source.train_y), key_of(config.split_seed))
-    divided = partitions.partition(config.partition, source.divisible, config.clients, config.seed)
+    divided = schemes.partition(config.partition, source.divisible, config.clients, config.seed)
     kept = [own[hold_out(draws[own], config.holdout or 0.0, at)[1]] for at, own in enumerate(divided)]
     goal = goal_of(source.spec, metrics=["cost", "shares"])
     members = np.concatenate(kept)[:rows]
@@ -87,7 +89,7 @@ def held_out(folder: Path, rows: int | None = None) -> Examples:
 
 def model_of(folder: Path, examples: Examples):  # type: ignore[no-untyped-def]
     config = load(folder).config
-    network = models.build(config.model, examples.spec.inputs, examples.spec.outputs, config.seed)
+    network = networks_by_name.build(config.model, examples.spec.inputs, examples.spec.outputs, config.seed)
     load_arrays(network, load_file(folder / "model.safetensors"))
     return network
 
@@ -220,6 +222,6 @@ def test_a_site_with_few_rows_behind_a_number_sends_no_state(
 ) -> None:
     folder = play(tmp_path, parts, *CHOSEN).folder
     examples = held_out(folder, rows)
-    sent = withheld.figures(evaluate(model_of(folder, examples), examples), examples, least)
+    sent = small_counts.figures(evaluate(model_of(folder, examples), examples), examples, least)
     assert ("shares" in sent) == leaves
     assert not math.isnan(sent["loss"])  # type: ignore[arg-type]

@@ -14,15 +14,15 @@ from flwr.clientapp import ClientApp
 from safetensors.numpy import load_file
 
 from client_app.app import app as client
-from fedstride import mechanism
 from fedstride.errors import CheckpointError, ConfigError
+from fedstride.noise import gaussian_mechanism
 from lab.engine.local import LocalGrid
 from server_app import app, session
 from server_app.build import build_strategy, client_config
-from server_app.checkpoint import newest_checkpoint
 from server_app.config.compose import compose
-from server_app.lines import read_lines
-from server_app.released import Released
+from server_app.records.checkpoint import newest_checkpoint
+from server_app.records.line_files import read_lines
+from server_app.records.releases import Released
 
 METHODS = [
     "strategy=fedavg client=fednlr",
@@ -80,7 +80,7 @@ def test_a_resumed_run_draws_the_noise_that_it_would_have_drawn(tmp_path: Path, 
     assert weights(tmp_path / "one") == weights(tmp_path / "two")
     assert table(tmp_path / "one") == table(tmp_path / "two")
     epsilons = [row["privacy/epsilon"] for row in read_lines(tmp_path / "one/metrics.jsonl")[1:]]
-    assert epsilons == [mechanism.epsilon(0.05, t, 1e-5) for t in (1, 2, 3, 4)]
+    assert epsilons == [gaussian_mechanism.epsilon(0.05, t, 1e-5) for t in (1, 2, 3, 4)]
     secret = newest_checkpoint(tmp_path / "one")[0].strategy["inner/secret"]
     assert secret not in (tmp_path / "one/config.yaml").read_text()
     assert (tmp_path / "one").stat().st_mode & 0o777 == 0o700
@@ -96,7 +96,7 @@ def test_a_round_repeated_with_other_inputs_is_one_more_release(tmp_path: Path) 
     shutil.rmtree(folder / "checkpoint/round-000003")  # as if the machine had failed before it was written
     shutil.copytree(folder, tmp_path / "two")
     same = resume(folder)
-    assert same.rows[-1]["privacy/epsilon"] == mechanism.epsilon(1.0, 4, 1e-5)
+    assert same.rows[-1]["privacy/epsilon"] == gaussian_mechanism.epsilon(1.0, 4, 1e-5)
     releases = json.loads((folder / "checkpoint/releases.json").read_text())
     assert [number for number, _ in releases] == [1, 2, 3, 4]
     failing = ClientApp()
@@ -113,9 +113,9 @@ def test_a_round_repeated_with_other_inputs_is_one_more_release(tmp_path: Path) 
         return client(message, context)
 
     other = resume(tmp_path / "two", app=failing)
-    assert other.rows[-1]["privacy/epsilon"] == mechanism.epsilon(1.0, 5, 1e-5)
-    assert other.rows[2]["privacy/epsilon"] == mechanism.epsilon(1.0, 2, 1e-5)
-    assert other.rows[3]["privacy/epsilon"] == mechanism.epsilon(1.0, 4, 1e-5)
+    assert other.rows[-1]["privacy/epsilon"] == gaussian_mechanism.epsilon(1.0, 5, 1e-5)
+    assert other.rows[2]["privacy/epsilon"] == gaussian_mechanism.epsilon(1.0, 2, 1e-5)
+    assert other.rows[3]["privacy/epsilon"] == gaussian_mechanism.epsilon(1.0, 4, 1e-5)
 
 
 def test_what_is_counted(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_lost_list_of_releases_does_not_lower_the_count(tmp_path: Path) -> Non
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, "privacy=server_side", "rounds=4", "name=one", observers=[StopAfter(2)])
     (tmp_path / "one/checkpoint/releases.json").unlink()
-    assert resume(tmp_path / "one").rows[-1]["privacy/epsilon"] == mechanism.epsilon(1.0, 4, 1e-5)
+    assert resume(tmp_path / "one").rows[-1]["privacy/epsilon"] == gaussian_mechanism.epsilon(1.0, 4, 1e-5)
 
 
 @pytest.mark.parametrize("content", ["", "[[1]]", "{}x", "[1, 2]", '[["a", "b"]]', "{}"])

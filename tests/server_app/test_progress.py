@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.results.runs import load
-from server_app.progress import (
+from server_app.reports.progress import (
     ANSWERED,
     BATCHES,
     FILE,

@@ -19,11 +19,12 @@ from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesRespon
 from flwr.supercore.run import Run
 from flwr.superlink.grid.http_grid import HttpGrid
 
-from fedstride import signals, wire
-from fedstride.arrays import to_record, views
+from fedstride.arrays.named import to_record, views
 from fedstride.flower import identity
-from server_app.exchange import exchange
-from strategies.screening import screen
+from fedstride.messages import wire
+from fedstride.processes import signals
+from server_app.exchange.messages import exchange
+from strategies.replies.screening import screen
 
 identity.set_identity()
 

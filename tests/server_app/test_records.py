@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from desk import play, resume, table, weights
 
-from fedstride import atomic
-from fedstride.chain import chained
 from fedstride.errors import RunError
-from server_app import records
-from server_app.lines import Lines, read_lines
+from fedstride.files import atomic
+from fedstride.files.chained_lines import chained
+from server_app import run_files
+from server_app.records.line_files import Lines, read_lines
 from server_app.rounds import Round
 
 
@@ -152,7 +152,7 @@ def test_a_checkpoint_that_cannot_be_written_is_in_the_status(tmp_path: Path) ->
 
 
 def test_a_best_model_that_could_not_be_written_is_written_later(tmp_path: Path, monkeypatch) -> None:
-    original, failures = records.save_model, []
+    original, failures = run_files.save_model, []
 
     def full_once(path: Path, *arguments) -> None:
         if path.name == "best.safetensors" and not failures:
@@ -160,7 +160,7 @@ def test_a_best_model_that_could_not_be_written_is_written_later(tmp_path: Path,
             raise OSError(28, "No space left on device")
         original(path, *arguments)
 
-    monkeypatch.setattr(records, "save_model", full_once)
+    monkeypatch.setattr(run_files, "save_model", full_once)
     folder = play(tmp_path, "rounds=1", "name=part").folder
     assert failures and (folder / "best.safetensors").read_bytes() == weights(folder)
 
@@ -182,18 +182,18 @@ def test_rows_of_a_table_that_could_not_be_rewritten_are_not_lost(tmp_path: Path
 
 
 def test_a_model_that_cannot_be_written_fails_the_run_and_can_be_had_later(tmp_path: Path, monkeypatch) -> None:
-    original = records.save_model
+    original = run_files.save_model
 
     def full(path: Path, *arguments) -> None:
         if path.name == "model.safetensors":
             raise OSError(28, "No space left on device")
         original(path, *arguments)
 
-    monkeypatch.setattr(records, "save_model", full)
+    monkeypatch.setattr(run_files, "save_model", full)
     with pytest.raises(RunError, match=r"model.safetensors cannot be written.*fedstride resume"):
         play(tmp_path, "rounds=2", "name=part")
     assert json.loads((tmp_path / "part/status.json").read_text())["state"] == "failed"
-    monkeypatch.setattr(records, "save_model", original)
+    monkeypatch.setattr(run_files, "save_model", original)
     resume(tmp_path / "part")
     assert weights(tmp_path / "part") == weights(play(tmp_path, "rounds=2", "name=whole").folder)
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from desk import StopAfter, play, resume, table, weights
 
-from fedstride.chain import chained
 from fedstride.errors import CheckpointError
+from fedstride.files.chained_lines import chained
 from server_app import session
-from server_app.checkpoint import read_checkpoint
 from server_app.config.compose import compose
-from server_app.lines import find_lines, read_lines
+from server_app.records.checkpoint import read_checkpoint
+from server_app.records.line_files import find_lines, read_lines
 
 RUN = ("cohort=2", "strategy=fednnnn", "client.local_steps=1")
 

@@ -19,9 +19,9 @@ from desk import SMALL, StopAfter, play, resume, table, weights, whole_and_resum
 
 from fedstride.errors import CheckpointError, ConfigError
 from server_app import session
-from server_app.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, write_checkpoint
 from server_app.config.compose import compose
-from server_app.lines import read_lines
+from server_app.records.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, write_checkpoint
+from server_app.records.line_files import read_lines
 
 RULES = [
     "strategy=fedavg",

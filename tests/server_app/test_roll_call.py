@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
-from fedstride import wire
 from fedstride.errors import ConfigError, RunError
 from fedstride.flower import grids
+from fedstride.messages import wire
 from lab.engine.local import LocalGrid
-from server_app import roll_call
 from server_app.build import code_of_clients
 from server_app.config.compose import compose
-from server_app.roll_call import Roster
+from server_app.exchange import roll_call
+from server_app.exchange.roll_call import Roster
 
 CONFIG = ConfigRecord({"a": 1})
 

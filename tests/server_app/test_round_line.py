@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server_app.round_line import columns, head, line
+from server_app.reports.round_line import columns, head, line
 
 FULL = {
     "round": 7,

@@ -10,11 +10,11 @@ import federation as fed
 import numpy as np
 import pytest
 
-from fedstride.bounds import MAX_LIST, MAX_METRICS, MAX_NAME
-from server_app.roll_call import Roster
-from server_app.rows import MAX_UNUSUAL, client_rows, decision_figure, known_names
+from fedstride.messages.limits import MAX_LIST, MAX_METRICS, MAX_NAME
+from server_app.exchange.roll_call import Roster
+from server_app.reports.rows import MAX_UNUSUAL, client_rows, decision_figure, known_names
 from strategies import FedAvg
-from strategies.screening import screen, screen_metrics
+from strategies.replies.screening import screen, screen_metrics
 
 SENT = {"w": np.zeros(3)}
 ENDLESS = [

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from client_app.parts import OBJECTIVES, RULES
+from client_app.table import OBJECTIVES, RULES
 from fedstride.errors import ConfigError
 from fedstride.parts import Choice
 from fedstride.settings import Kind, fields_of
-from fedstride.tasks.parts import PARTITIONS
+from fedstride.tasks.table import PARTITIONS
 from server_app.config.checks import check
 from server_app.config.compose import choices, compose
 from server_app.config.keys import by_key, chain, keys, label, names
 from server_app.config.schema import GROUPS, TABLES, Config
-from strategies.limits import Screening
-from strategies.parts import PRIVACY, STRATEGIES
+from strategies.replies.screening_settings import Screening
+from strategies.table import PRIVACY, STRATEGIES
 
 NAN, INF = float("nan"), float("inf")
 NESTED = ("strategy=fednnnn+fedlws+two_d_lrd", "client=fednlr", "objective=fedprox", "privacy=none")

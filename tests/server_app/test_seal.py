@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride.chain import KEYS, chained, digest_of, opened, sealed
-from server_app.lines import find_lines, read_lines
+from fedstride.files.chained_lines import KEYS, chained, digest_of, opened, sealed
+from server_app.records.line_files import find_lines, read_lines
 
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()

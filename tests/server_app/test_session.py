@@ -18,17 +18,17 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from safetensors.numpy import load_file
 
-from client_app import state_folder
 from client_app.app import app as real_client
-from fedstride import wire
-from fedstride.arrays import to_record, views
+from client_app.state import state_folder
+from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError, DataError, RunError
+from fedstride.messages import wire
 from lab.engine.local import LocalGrid
 from server_app import session
-from server_app.checkpoint import newest_checkpoint
 from server_app.config.compose import compose, from_yaml
-from server_app.figures import curve
-from server_app.lines import read_lines
+from server_app.records.checkpoint import newest_checkpoint
+from server_app.records.line_files import read_lines
+from server_app.reports import curve
 from server_app.rounds import Round
 
 
@@ -143,7 +143,7 @@ def test_metrics_have_their_documented_names(tmp_path: Path) -> None:
 
 def test_the_saved_model_is_the_evaluated_model(tmp_path: Path) -> None:
     """FedNNNN has two models; the average is evaluated, saved and returned (A1-1)."""
-    from server_app.evaluation import CentralEvaluation
+    from server_app.evaluation.central import CentralEvaluation
 
     outcome = play(tmp_path, "rounds=3", "strategy=fednnnn")
     config = from_yaml((outcome.folder / "config.yaml").read_text())
@@ -243,7 +243,7 @@ def test_a_plot_is_not_worth_a_run(
 def test_the_backend_that_a_notebook_names_has_no_effect(backend: str, tmp_path: Path) -> None:
     """It would be read when matplotlib is imported, so this needs a new process."""
     script = (
-        "import os, sys; from server_app.figures.curve import draw; from pathlib import Path\n"
+        "import os, sys; from server_app.reports.curve import draw; from pathlib import Path\n"
         "draw([('a', [{'round': 1, 'test/loss': 0.5}])], Path(sys.argv[1]), title='a', metric='test/loss')\n"
         "print(os.environ['MPLBACKEND'])"
     )

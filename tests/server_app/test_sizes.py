@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from fedstride import wire
 from fedstride.errors import ConfigError
-from server_app.sizes import check_size
+from fedstride.messages import wire
+from server_app.before_training.model_size import check_size
 
 
 def record(*sizes: int) -> ArrayRecord:

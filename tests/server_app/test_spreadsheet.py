@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.results.formats import Sheet, sheet_csv
-from server_app.spreadsheet import inert
-from server_app.spreadsheet import line as csv_line
+from server_app.records.spreadsheet import inert
+from server_app.records.spreadsheet import line as csv_line
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from desk import play, resume, table, weights
 from flwr.app import ArrayRecord
 
-from fedstride.signals import Terminated
-from server_app.checkpoint import newest_checkpoint
-from server_app.evaluation import CentralEvaluation
+from fedstride.processes.signals import Terminated
+from server_app.evaluation.central import CentralEvaluation
+from server_app.records.checkpoint import newest_checkpoint
 
 
 @pytest.mark.slow

@@ -16,17 +16,17 @@ from flwr.clientapp import ClientApp
 from safetensors.numpy import load_file
 from torch import nn
 
-from client_app import work
+from client_app import from_message
 from client_app.app import app as real_client
-from fedstride import wire
 from fedstride.errors import ConfigError
+from fedstride.messages import wire
 from fedstride.parts import Part
-from fedstride.tasks import frozen
 from fedstride.tasks.inputs import Inputs
-from fedstride.tasks.parts import MODELS
+from fedstride.tasks.models import frozen_cache
+from fedstride.tasks.table import MODELS
 from server_app import session
 from server_app.config.compose import compose
-from server_app.lines import read_lines
+from server_app.records.line_files import read_lines
 
 HEAD = "train=['fc2.*']"
 SENT = {"fc2.weight", "fc2.bias"}
@@ -120,9 +120,9 @@ class Normalised(nn.Module):
 @pytest.fixture
 def normalised(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setitem(MODELS._parts, "normalised", Part("normalised", Normalised, "Small."))
-    work.forget()
+    from_message.forget()
     yield "model=normalised"
-    work.forget()
+    from_message.forget()
 
 
 def test_frozen_statistics_do_not_move(tmp_path: Path, normalised: str) -> None:
@@ -131,7 +131,7 @@ def test_frozen_statistics_do_not_move(tmp_path: Path, normalised: str) -> None:
 
     def trained(message: Message, context: Context) -> Message:
         reply = real_client(message, context)
-        job = work.read(message.content.config_records[wire.CONFIG], context)
+        job = from_message.read(message.content.config_records[wire.CONFIG], context)
         seen.append({name: array.clone() for name, array in job.model.state_dict().items()})
         return reply
 
@@ -161,7 +161,7 @@ def elsewhere(folder: Path, before: Callable[[Message, Path], None] = lambda mes
         cache = folder / str(context.node_config["partition-id"])
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FEDSTRIDE_CACHE", str(cache))
-            frozen._verified.cache_clear()
+            frozen_cache._verified.cache_clear()
             before(message, cache)
             return real_client(message, context)
 
@@ -204,7 +204,7 @@ def test_a_client_that_lost_them_gets_them_again(tmp_path: Path) -> None:
 def test_a_client_that_cannot_keep_them_gets_them_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("client_app.frozen.frozen.keep", lambda arrays: False)
+    monkeypatch.setattr("client_app.state.frozen_arrays.frozen_cache.keep", lambda arrays: False)
     folder = play(tmp_path, "rounds=2", HEAD, app=elsewhere(tmp_path / "caches")).folder
     assert deliveries(folder) == [(t, client) for t in (1, 2) for client in range(4)]
     for row in read_lines(folder / "clients.jsonl"):

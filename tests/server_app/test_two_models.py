@@ -18,13 +18,13 @@ from flwr.clientapp import ClientApp
 from safetensors.numpy import load_file, save_file
 
 from client_app import app as clients
-from client_app.second_model import differences
-from fedstride import wire
-from fedstride.differences import Difference, over_sites
+from client_app.evaluation.second_model import differences
 from fedstride.errors import ConfigError
-from fedstride.records import metric_records
-from fedstride.tasks.comparison import at_site
-from fedstride.tasks.holdout import hold_out
+from fedstride.figures.differences import Difference, over_sites
+from fedstride.messages import wire
+from fedstride.messages.records import metric_records
+from fedstride.tasks.evaluation.comparison import at_site
+from fedstride.tasks.evaluation.holdout import hold_out
 from lab.comparison.compare import rows_of
 from lab.comparison.sites import sites_of
 from lab.prediction.model import load as load_model
@@ -32,7 +32,7 @@ from lab.report import report
 from lab.results.runs import Run, load
 from server_app import session
 from server_app.config.compose import compose
-from server_app.differences import TOO_FEW
+from server_app.evaluation.differences import TOO_FEW
 
 SIZES = (200, 120, 24)
 FIGURES = ("auroc", "accuracy", "f1", "brier")

@@ -9,13 +9,14 @@ import pytest
 import torch
 from desk import SMALL, play, table, weights, whole_and_resumed
 
-from fedstride.arrays import views
+from fedstride.arrays.named import views
 from fedstride.errors import ConfigError
-from fedstride.tasks import data, models
-from fedstride.tasks.tensors import Examples, load_arrays
+from fedstride.tasks import data
+from fedstride.tasks.models import networks_by_name
+from fedstride.tasks.models.tensors import Examples, load_arrays
 from server_app import session
 from server_app.config.compose import compose
-from server_app.proxy import proxy_of
+from server_app.evaluation.proxy_set import proxy_of
 
 USES = ("strategy=fedavg+validated", "task.proxy=test")
 ATTACK = ("attack=scaled", "attack.factor=-2", "attack.clients=1", "partition.alpha=0.5")
@@ -27,7 +28,7 @@ def test_the_losses_are_those_of_plain_torch_in_eval_mode(model: str) -> None:
     proxy, start = proxy_of(run.config, run.evaluation), views(run.evaluation.initial)
     source = data.load(run.config.task)
     assert isinstance(source, data.WithProxy) and proxy is not None
-    network = models.build(run.config.model, source.spec.inputs, source.spec.outputs, 99)
+    network = networks_by_name.build(run.config.model, source.spec.inputs, source.spec.outputs, 99)
     load_arrays(network, start)
     network.eval()
     whole = Examples(source.test_x, source.test_y, source.spec, device=torch.device("cpu"))

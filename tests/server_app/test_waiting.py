@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server_app.waiting import CEILING, FIRST, FLOOR, MULTIPLE, CallWait, Times, Waits, allowed, learnt
+from server_app.exchange.timeouts import CEILING, FIRST, FLOOR, MULTIPLE, CallWait, Times, Waits, allowed, learnt
 
 SECONDS = st.floats(0.0, 10_000.0)
 TIMES = st.lists(SECONDS, min_size=1, max_size=9)

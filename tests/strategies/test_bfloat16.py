@@ -11,7 +11,7 @@ from federation import NODES, OPEN
 from flwr.app import Array, ArrayRecord, ConfigRecord
 from test_contracts import ALL, make_model
 
-from fedstride.arrays import to_record, views
+from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError
 from strategies import FedAvg
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride.arrays import to_record, views
+from fedstride.arrays.named import to_record, views
 from strategies import Scaffold, scaffold
-from strategies.client_states import by_client, moved, rounded, taken_in, unexplained
 from strategies.scaffold import ScaffoldState
+from strategies.shell.client_states import by_client, moved, rounded, taken_in, unexplained
 
 N = 4
 REPLIES = st.lists(
@@ -156,7 +156,7 @@ def test_the_arithmetic_is_that_of_the_client_bit_for_bit(dtype: str) -> None:
 
 
 def value(tensor: Any) -> Any:
-    from fedstride.arrays import host
+    from fedstride.arrays.named import host
 
     return host(tensor)
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from reference import Model
 
 import strategies
-from fedstride.arrays import to_record, views
+from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError, RunError
 from strategies import (
     AWD,
@@ -43,8 +43,8 @@ from strategies import (
     Scaffold,
     TwoDLRD,
 )
-from strategies.limits import Screening
-from strategies.parts import STRATEGIES
+from strategies.replies.screening_settings import Screening
+from strategies.table import STRATEGIES
 
 Make = Callable[..., Any]
 
@@ -578,7 +578,7 @@ def test_nodes_that_come_late_are_waited_for(monkeypatch: pytest.MonkeyPatch) ->
             self.nodes.append(len(self.nodes))
             return self.nodes
 
-    monkeypatch.setattr("strategies.rules.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("strategies.shell.rule_strategy.time.sleep", lambda seconds: None)
     strategy = FedAvg(node_wait=60.0, **(OPEN | {"min_available_nodes": 5}))
     messages = strategy.configure_train(1, to_record(make_model()), ConfigRecord(), Late([]))
     assert len(list(messages)) == 5

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride.arrays import views
+from fedstride.arrays.named import views
 from fedstride.errors import ConfigError
-from strategies import AWD, AdaDecay, FedAvg, FedDisco, FedLWS, FedNNNN, TwoDLRD, decays
+from strategies import AWD, AdaDecay, FedAvg, FedDisco, FedLWS, FedNNNN, TwoDLRD, weight_decays
 
 SENT: Model = {"w": np.array([1.0, -2.0])}  # the toy problem T1
 DELTAS = [np.array([-0.2, 0.5]), np.array([-0.4, -0.1])]
@@ -43,11 +43,13 @@ def t1(strategy: Any, rounds: int) -> list[np.ndarray]:
 
 def test_adadecay_worked() -> None:
     w, G = np.array([1.0, -2.0, 0.5, 3.0]), np.array([0.4, -0.1, 0.0, 0.3])
-    assert decays.relative(G, w) == printed([1.2649110641, -0.6324555320, -1.2649110641, 0.6324555320])
-    assert decays.theta(G, w, 4.0) == printed([1.9873844466, 0.1475876058, 0.0126155534, 1.8524123942])
+    assert weight_decays.relative(G, w) == printed([1.2649110641, -0.6324555320, -1.2649110641, 0.6324555320])
+    assert weight_decays.theta(G, w, 4.0) == printed([1.9873844466, 0.1475876058, 0.0126155534, 1.8524123942])
     mean = {"w": w - G}
-    decay = decays.adadecay({"w": w}, mean, ["w"], strength=5e-4, alpha=4.0)
-    assert decays.decayed(mean, decay)["w"] == printed([0.5990063078, -1.8998524124, 0.4999968461, 2.6972213814])
+    decay = weight_decays.adadecay({"w": w}, mean, ["w"], strength=5e-4, alpha=4.0)
+    assert weight_decays.decayed(mean, decay)["w"] == printed(
+        [0.5990063078, -1.8998524124, 0.4999968461, 2.6972213814]
+    )
 
 
 def adadecay_oracle(sent: Model, clients: Sequence[Model]) -> Expected:
@@ -73,18 +75,18 @@ def test_theta_is_within_its_bounds_and_does_not_depend_on_the_scale(
     values: list[float], alpha: float, scale: float
 ) -> None:
     G, w = np.array(values), np.ones(len(values))
-    r, found = decays.relative(G, w), decays.theta(G, w, alpha)
+    r, found = weight_decays.relative(G, w), weight_decays.theta(G, w, alpha)
     assert (found >= 0.0).all() and (found <= 2.0).all()
     np.testing.assert_allclose(found + (1.0 + np.tanh(-0.5 * alpha * r)), 2.0, rtol=0, atol=1e-12)
     if np.abs(G).std() > 1e-6:
-        np.testing.assert_allclose(decays.theta(scale * G, w, alpha), found, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(weight_decays.theta(scale * G, w, alpha), found, rtol=0, atol=1e-6)
 
 
 def test_an_update_of_constant_size_decays_all_weights_equally() -> None:
     for dtype, size in ((np.float64, 0.1), (np.float32, 0.1)):
         w = np.linspace(-1.0, 1.0, 50).astype(dtype)
         G = w - (w - dtype(size) * np.sign(w)).astype(dtype)  # with the rounding of the dtype
-        assert (decays.theta(G, w, 4.0) == 1.0).all()
+        assert (weight_decays.theta(G, w, 4.0) == 1.0).all()
 
 
 def test_without_alpha_all_weights_decay_equally() -> None:
@@ -97,7 +99,7 @@ def test_without_alpha_all_weights_decay_equally() -> None:
 
 def test_awd_worked() -> None:
     strategy = AWD(FedAvg(**OPEN))
-    assert decays.awd_strength(SENT, {"w": np.array([0.65, -1.95])}, ["w"], strength=0.022) == printed(
+    assert weight_decays.awd_strength(SENT, {"w": np.array([0.65, -1.95])}, ["w"], strength=0.022) == printed(
         0.0034785054
     )
     first, second = t1(strategy, 2)

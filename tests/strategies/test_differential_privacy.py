@@ -19,9 +19,10 @@ from flwr.serverapp import strategy as flwr
 from flwr.serverapp.strategy import Strategy
 
 import strategies
-from fedstride import mechanism, wire
-from fedstride.arrays import difference, norm, to_record
+from fedstride.arrays.named import difference, norm, to_record
 from fedstride.errors import CheckpointError, ConfigError
+from fedstride.messages import wire
+from fedstride.noise import gaussian_mechanism
 from fedstride.settings import Setting
 from strategies import (
     DifferentialPrivacy,
@@ -36,12 +37,12 @@ from strategies import (
     NormNorm,
     TwoDLRD,
 )
-from strategies.limits import Screening
-from strategies.needs import declared
-from strategies.placed import claims
-from strategies.rules import RuleStrategy
-from strategies.stack import RoundResult
-from strategies.wrappers import Wrapper
+from strategies.replies.needs import declared
+from strategies.replies.screening_settings import Screening
+from strategies.shell.device import claims
+from strategies.shell.rule_strategy import RuleStrategy
+from strategies.shell.stack import RoundResult
+from strategies.shell.wrapper import Wrapper
 
 START = fed.only_parameters(fed.make_model(np.float64))
 NOISY = fed.noisy(size=0.3)
@@ -227,9 +228,9 @@ CLAIMS = ("needs", "may_hold_privacy")
 
 def all_classes() -> list[type]:
     """Every strategy class of ours, whichever module it stands in."""
-    for module in pkgutil.iter_modules(strategies.__path__):
-        if module.name != "compiled":  # has no classes, and needs the extra `fast`
-            importlib.import_module(f"strategies.{module.name}")
+    for module in pkgutil.walk_packages(strategies.__path__, "strategies."):
+        if not module.name.endswith(".compiled_kernels"):  # has no classes, and needs the extra `fast`
+            importlib.import_module(module.name)
     found, waiting = [], [RuleStrategy, Wrapper]
     while waiting:
         cls = waiting.pop()
@@ -350,7 +351,7 @@ def test_fednnnns_clients_get_no_model_without_noise() -> None:
 def test_epsilon_counts_the_rounds() -> None:
     done = fed.rounds(private(noise_multiplier=1.5, delta=1e-6), START, NOISY)
     assert [one.metrics["privacy/epsilon"] for one in done] == [
-        mechanism.epsilon(1.5, t, 1e-6) for t in (1, 2, 3, 4)
+        gaussian_mechanism.epsilon(1.5, t, 1e-6) for t in (1, 2, 3, 4)
     ]
     assert "privacy/epsilon" not in fed.play(private(noise_multiplier=0.0), 1, START, NOISY).metrics
 
@@ -508,7 +509,7 @@ def test_local_updates_stay_as_they_came() -> None:
     assert got.returned is not None
     fed.assert_close(got.returned, want, START)
     assert got.metrics["privacy/stddev"] == pytest.approx(0.1)
-    assert got.metrics["privacy/epsilon"] == mechanism.epsilon(1.0, 1, 1e-5)
+    assert got.metrics["privacy/epsilon"] == gaussian_mechanism.epsilon(1.0, 1, 1e-5)
     assert "privacy/clipped" not in got.metrics
 
 
@@ -558,9 +559,9 @@ def test_a_lie_about_clipping_counts_for_nothing(lie: Any) -> None:
 def test_the_count_is_noised_and_the_updates_a_little_more() -> None:
     strategy = private(adaptive=True, noise_multiplier=0.5, clipped_count_stddev=0.8)
     _, metrics = release(strategy)
-    assert metrics["privacy/stddev"] == pytest.approx(mechanism.update_noise_multiplier(0.5, 0.8) / 4)
+    assert metrics["privacy/stddev"] == pytest.approx(gaussian_mechanism.update_noise_multiplier(0.5, 0.8) / 4)
     assert strategy.state.clipping_norm != pytest.approx(math.exp(0.2 * (0.0 - 0.5)))
-    assert metrics["privacy/epsilon"] == mechanism.epsilon(0.5, 1, 1e-5)
+    assert metrics["privacy/epsilon"] == gaussian_mechanism.epsilon(0.5, 1, 1e-5)
 
 
 # ---------------------------------------------------------------- state

@@ -16,7 +16,7 @@ from reference import Model
 
 from strategies import Fedalr, fedalr
 from strategies.fedalr import FedalrState, Scale
-from strategies.limits import Screening
+from strategies.replies.screening_settings import Screening
 
 
 class Oracle:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride.arrays import views
+from fedstride.arrays.named import views
 from fedstride.errors import ConfigError
 from strategies import DifferentialPrivacy, FedDisco, FedLWS, fedavg, feddisco
 

@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride import wire
-from fedstride.arrays import to_record, views
+from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError
+from fedstride.messages import wire
 from strategies import DifferentialPrivacy, FedDyn, NormAnalysis, TwoDLRD, feddyn
-from strategies.client_states import by_client
-from strategies.cohort import shares_of
 from strategies.feddyn import FedDynState
-from strategies.needs import Needs
+from strategies.replies.cohort import shares_of
+from strategies.replies.needs import Needs
+from strategies.shell.client_states import by_client
 
 KEPT = "feddyn.client_memory"
 RATES = [0.1, 0.1]  # the toy problem T2

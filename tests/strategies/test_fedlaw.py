@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from reference import Model
 
 from fedstride import seeds
-from fedstride.arrays import views
+from fedstride.arrays.named import views
 from fedstride.errors import ConfigError
 from strategies import AWD, AdaDecay, FedLAW, FedLWS, TwoDLRD, fedavg
 from strategies.fedlaw import Adam, Gradient, Mixture, learnt, softmax

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride.arrays import views
+from fedstride.arrays.named import views
 from strategies import FedMGDAPlus, fedmgda_plus
 
 SENT: Model = {"w": np.array([1.0, -2.0])}  # the toy problem T1

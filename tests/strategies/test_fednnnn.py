@@ -15,7 +15,7 @@ from reference import Model
 
 from strategies import FedNNNN, Momentum, NormNorm, fedavg, fednnnn
 from strategies.fednnnn import FedNNNNState, Velocity
-from strategies.state import pack
+from strategies.shell.rule_state import pack
 
 BY_WEIGHTING = {"examples": SHARES, "uniform": UNIFORM}
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride import wire
-from fedstride.arrays import views
+from fedstride.arrays.named import views
 from fedstride.errors import ConfigError
+from fedstride.messages import wire
 from strategies import DifferentialPrivacy, FedNova, fedavg, fednova
 
 SENT: Model = {"w": np.array([1.0, -2.0])}  # the toy problem T1

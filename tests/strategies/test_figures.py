@@ -16,15 +16,15 @@ from flwr.serverapp.strategy import QFedAvg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride.bounds import MAX_LIST
 from fedstride.errors import RunError
-from fedstride.metrics import fact
+from fedstride.figures.metrics import fact
+from fedstride.messages.limits import MAX_LIST
 from strategies import FedAvg, NormAnalysis
-from strategies.cohort import Cohort, messages_of
-from strategies.figures import agreed, combine, form_of, numbers, select
-from strategies.limits import Screening
-from strategies.screening import screen, screen_metrics
-from strategies.stack import RoundResult
+from strategies.replies.cohort import Cohort, messages_of
+from strategies.replies.figures import agreed, combine, form_of, numbers, select
+from strategies.replies.screening import screen, screen_metrics
+from strategies.replies.screening_settings import Screening
+from strategies.shell.stack import RoundResult
 
 SENT = {"w": np.zeros(3)}
 NAMES = ("train/loss", "train/accuracy", "train/steps", "fednlr/rate_min/fc", "mine/regret")

@@ -11,9 +11,9 @@ import reference as ref
 from federation import OPEN, SHARES, printed
 from reference import Model
 
-from fedstride.arrays import views
+from fedstride.arrays.named import views
 from strategies import Wrapper
-from strategies.flowers import fedadam, fedavgm, multi_krum, trimmed_mean
+from strategies.flower_strategies import fedadam, fedavgm, multi_krum, trimmed_mean
 
 SENT: Model = {"w": np.array([1.0, -2.0])}  # the toy problem T1
 DELTAS = [np.array([-0.2, 0.5]), np.array([-0.4, -0.1])]

@@ -13,13 +13,13 @@ from federation import NODES, OPEN
 from reference import Model
 from test_contracts import ALL, make_model, same
 
-from fedstride.arrays import views
+from fedstride.arrays.finite import first_not_finite, held_in, put_back, taken_out
+from fedstride.arrays.named import views
+from fedstride.arrays.on_device import TensorArray, record_of
 from fedstride.errors import ConfigError
-from fedstride.finite import first_not_finite, held_in, put_back, taken_out
-from fedstride.placing import TensorArray, record_of
 from strategies import DifferentialPrivacy, FedAvg, FedLWS, FedNNNN, Momentum, NormAnalysis, Wrapper
-from strategies.limits import Screening
-from strategies.screening import screen
+from strategies.replies.screening import screen
+from strategies.replies.screening_settings import Screening
 
 NAN = np.array([0x7FC12345], np.uint32).view(np.float32)[0]  # a NaN with bits of its own
 MASKS: Model = {

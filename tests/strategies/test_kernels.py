@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedstride.arrays import BLOCK, LANES
-from strategies import kernels
-from strategies.kernels import WORTH_COMPILING, Kernels, kernels_for
+from fedstride.arrays.named import BLOCK, LANES
+from strategies.sums import kernels
+from strategies.sums.kernels import WORTH_COMPILING, Kernels, kernels_for
 
 DTYPES = ["e", "f", "d", ">f4"]
 
@@ -55,13 +55,13 @@ def everything(made: Kernels, xs: list[Any], w: Any, vector: Any, factors: list[
 @settings(max_examples=150, deadline=None, database=None, derandomize=True)
 @given(blocks_of_clients())
 def test_compiled_sums_have_the_bits_of_numpys(values: tuple[list[Any], Any, Any, list[float]]) -> None:
-    compiled = pytest.importorskip("strategies.compiled", exc_type=ImportError)
+    compiled = pytest.importorskip("strategies.sums.compiled_kernels", exc_type=ImportError)
     assert everything(compiled.CompiledKernels(), *values) == everything(Kernels(), *values)
 
 
 def test_compiled_code_runs() -> None:
     """Otherwise the test above compares numpy with itself."""
-    compiled = pytest.importorskip("strategies.compiled", exc_type=ImportError)
+    compiled = pytest.importorskip("strategies.sums.compiled_kernels", exc_type=ImportError)
     xs = [np.ones(10, np.float32) for _ in range(compiled.GROUP)]
     compiled.CompiledKernels().squares(lambda: iter(xs), np.zeros(10))
     assert compiled._squares.signatures
@@ -72,7 +72,7 @@ def test_a_small_pass_needs_no_compiled_code() -> None:
 
 
 def test_a_large_pass_is_compiled_if_numba_is_installed() -> None:
-    compiled = pytest.importorskip("strategies.compiled", exc_type=ImportError)
+    compiled = pytest.importorskip("strategies.sums.compiled_kernels", exc_type=ImportError)
     kernels._compiled.cache_clear()
     assert kernels_for(WORTH_COMPILING) is compiled.CompiledKernels
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride.arrays import views
+from fedstride.arrays.named import views
 from strategies import LDAWA, FedLWS, fedavg, l_dawa
 
 SENT: Model = {"w": np.array([1.0, -2.0])}  # the toy problem T1

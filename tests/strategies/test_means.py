@@ -13,11 +13,11 @@ from federation import SHARES, UNIFORM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride.arrays import Layout, declare
+from fedstride.arrays.named import Layout, declare
 from fedstride.errors import ConfigError
 from strategies import Fedalr, FedAvg, FedLWS, FedNNNN, Momentum, TwoDLRD
-from strategies.means import add_step, averaged_buffers, movement
-from strategies.screening import screen
+from strategies.replies.screening import screen
+from strategies.sums.means import add_step, averaged_buffers, movement
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

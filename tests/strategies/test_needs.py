@@ -26,13 +26,13 @@ from strategies import (
     Wrapper,
     add_step,
 )
-from strategies.means import averaged_buffers, mean_update, movement
-from strategies.needs import _LimitedUpdates, declared, limited
-from strategies.parts import STRATEGIES
-from strategies.rules import RuleStrategy
-from strategies.screening import screen
-from strategies.stack import RoundResult
-from strategies.updates import Updates, updates_of
+from strategies.replies.needs import _LimitedUpdates, declared, limited
+from strategies.replies.screening import screen
+from strategies.shell.rule_strategy import RuleStrategy
+from strategies.shell.stack import RoundResult
+from strategies.sums.means import averaged_buffers, mean_update, movement
+from strategies.sums.updates import Updates, updates_of
+from strategies.table import STRATEGIES
 
 START = fed.make_model()
 FACTS: dict[str, dict[str, Any]] = {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.outliers import GROWTH, SINGLE, capped, quantile, reference
+from strategies.replies.bounds import GROWTH, SINGLE, capped, quantile, reference
 
 LENGTHS = st.floats(0.0, 1e12)
 POSITIVE = st.floats(1e-6, 1e12)

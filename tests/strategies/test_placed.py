@@ -13,13 +13,13 @@ from flwr.serverapp import strategy as flwr
 from reference import Model
 from test_contracts import ALL, make_model
 
-from fedstride.arrays import to_record, views
-from fedstride.placing import TensorArray, record_of
+from fedstride.arrays.named import to_record, views
+from fedstride.arrays.on_device import TensorArray, record_of
 from strategies import DifferentialPrivacy, FedAvg, FedLWS, FedNNNN, Scaffold
-from strategies.cohort import Cohort
-from strategies.limits import Screening
-from strategies.stack import RoundResult
-from strategies.wrappers import Wrapper
+from strategies.replies.cohort import Cohort
+from strategies.replies.screening_settings import Screening
+from strategies.shell.stack import RoundResult
+from strategies.shell.wrapper import Wrapper
 
 OPEN: dict[str, Any] = {"min_train_nodes": 1, "min_evaluate_nodes": 1, "min_available_nodes": 1}
 torch = pytest.importorskip("torch")

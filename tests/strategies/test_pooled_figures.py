@@ -12,12 +12,12 @@ from flwr.app import Message, MetricRecord
 from flwr.serverapp.strategy import FedAdam, FedAvgM
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 
-from fedstride.bounds import MAX_LIST
-from fedstride.metrics import fact
-from fedstride.score_bins import bins_of, packed
+from fedstride.figures.metrics import fact
+from fedstride.figures.score_bins import bins_of, packed
+from fedstride.messages.limits import MAX_LIST
 from strategies import FedAvg, FedNNNN, NormAnalysis
-from strategies.figures import combine, numbers, select
-from strategies.limits import Screening
+from strategies.replies.figures import combine, numbers, select
+from strategies.replies.screening_settings import Screening
 
 NAME = "local/auroc"
 ERROR = "local/auroc/error"

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride import wire
-from fedstride.arrays import to_record, views
+from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError
+from fedstride.messages import wire
 from strategies import DifferentialPrivacy, FedAvg, FedLWS, NormAnalysis, Scaffold, TwoDLRD, fedavg, scaffold
 from strategies.scaffold import ScaffoldState
 

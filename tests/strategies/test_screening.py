@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride.arrays import to_record, views
-from strategies.cohort import Cohort, Expected, messages_of
-from strategies.limits import Screening
-from strategies.screening import screen
+from fedstride.arrays.named import to_record, views
+from strategies.replies.cohort import Cohort, Expected, messages_of
+from strategies.replies.screening import screen
+from strategies.replies.screening_settings import Screening
 
 FACTOR, BURST = Screening().factor or 0.0, Screening().burst
 """The defaults, here and nowhere else in the tests."""

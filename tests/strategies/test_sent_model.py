@@ -12,7 +12,7 @@ from federation import OPEN
 from flwr.app import ConfigRecord
 from test_contracts import ALL, make_model
 
-from fedstride.arrays import to_record
+from fedstride.arrays.named import to_record
 from fedstride.errors import ConfigError
 from strategies import LDAWA, FedAvg, FedLWS, FedMGDAPlus, NormAnalysis
 

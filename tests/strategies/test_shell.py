@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedstride.arrays import to_record
+from fedstride.arrays.named import to_record
 from strategies import (
     DifferentialPrivacy,
     FedAvg,
@@ -24,9 +24,9 @@ from strategies import (
     Scaffold,
     TwoDLRD,
     Wrapper,
-    screening,
-    shell,
 )
+from strategies.replies import screening
+from strategies.shell import messages
 
 START = fed.only_parameters(fed.make_model())
 
@@ -49,7 +49,7 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rounds = 0
         self.read: list[int] = []
-        screen, read, metrics = shell.screen, screening._read, shell.screen_metrics
+        screen, read, metrics = messages.screen, screening._read, messages.screen_metrics
 
         def screened(*args: Any, **options: Any) -> Any:
             self.rounds += 1
@@ -63,8 +63,8 @@ class Counted:
             self.read.append(message.metadata.src_node_id)
             return read(message, *args, **options)
 
-        monkeypatch.setattr(shell, "screen", screened)
-        monkeypatch.setattr(shell, "screen_metrics", metrics_screened)
+        monkeypatch.setattr(messages, "screen", screened)
+        monkeypatch.setattr(messages, "screen_metrics", metrics_screened)
         monkeypatch.setattr(screening, "_read", once)
 
 

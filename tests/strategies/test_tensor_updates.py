@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from reference import Model
 
-from strategies.known_updates import known_updates
-from strategies.updates import Updates
+from strategies.sums.fast_updates import known_updates
+from strategies.sums.updates import Updates
 
 pytest.importorskip("torch")
-from strategies import tensor_updates
+from strategies.sums import tensor_updates
 
 
 def all_numbers(updates: Updates, shares: Sequence[float], vector: Model) -> dict[str, Any]:

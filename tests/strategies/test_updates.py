@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride import wire
-from fedstride.arrays import BLOCK, LANES, squared_norm, to_record, views
+from fedstride.arrays.named import BLOCK, LANES, squared_norm, to_record, views
+from fedstride.messages import wire
 from strategies import (
     Fedalr,
     FedAvg,
@@ -27,15 +27,15 @@ from strategies import (
     Momentum,
     NormAnalysis,
     TwoDLRD,
-    blocks,
     fedalr,
     fedavg,
     fedlws,
     fednnnn,
 )
-from strategies.known_updates import KnownUpdates, Models
-from strategies.screening import screen
-from strategies.updates import Updates, updates_of
+from strategies.replies.screening import screen
+from strategies.sums import blocks
+from strategies.sums.fast_updates import KnownUpdates, Models
+from strategies.sums.updates import Updates, updates_of
 
 SIZES = [(), (0,), (1,), (7, 3), (LANES,), (LANES + 1,), (BLOCK - 1,), (BLOCK,), (3, BLOCK + 5)]
 SCALES = [0.0, 1e-300, 1e-40, 1.0, 1e30, 1e200]

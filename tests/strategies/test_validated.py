@@ -19,7 +19,7 @@ from reference import Model
 
 from fedstride.errors import ConfigError
 from strategies import DifferentialPrivacy, FedAvg, FedLWS, FedNNNN, Validated
-from strategies.parts import STRATEGIES
+from strategies.table import STRATEGIES
 from strategies.validated import NOTHING, Fall, Validation, deviation, remembered, validate
 
 NAMES = ("conv1.weight", "fc.bias")

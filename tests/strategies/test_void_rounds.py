@@ -10,10 +10,10 @@ import pytest
 from flwr.app import ArrayRecord
 from flwr.serverapp import strategy as flwr
 
-from fedstride.arrays import Layout, to_record, views
+from fedstride.arrays.named import Layout, to_record, views
 from strategies import FedAvg, FedLWS, Momentum, NormAnalysis, TwoDLRD
-from strategies.stack import RoundResult
-from strategies.wrappers import Wrapper
+from strategies.shell.stack import RoundResult
+from strategies.shell.wrapper import Wrapper
 
 OPEN = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
 START = fed.make_model()

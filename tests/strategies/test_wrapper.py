@@ -14,11 +14,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
 from reference import Model
 
-from fedstride.arrays import to_record, views
+from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError, RunError
 from strategies import Fedalr, FedAvg, FedLWS, FedNNNN, NormAnalysis, TwoDLRD
-from strategies.limits import Screening
-from strategies.wrappers import Wrapper
+from strategies.replies.screening_settings import Screening
+from strategies.shell.wrapper import Wrapper
 
 BUILT_IN: dict[str, Callable[[], Strategy]] = {
     "FedAvg": lambda: flwr.FedAvg(**OPEN),

@@ -19,7 +19,7 @@ from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
 from flwr.proto.node_pb2 import Node
 
-from fedstride.flower.keys import Keys, Signed
+from fedstride.flower.for_nodes.request_keys import Keys, Signed
 from superlink.guard import Guard
 from superlink.handing import Files
 from superlink.lines import MOST_HEAD, Lines, Protocol, listen

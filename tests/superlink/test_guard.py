@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from doors import KNOWN, NODE, TASK, TOKEN, UNKNOWN, WITH_TOKEN, Door, of_node, pushed
 
-from fedstride.flower import keys
+from fedstride.flower.for_nodes import request_keys
 from superlink import guard
 from superlink.routes import CHUNK, FLEET, NO_TOKEN
 
@@ -141,19 +141,21 @@ def test_18_a_node_is_known_before_its_body_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "fault"), [(-304, ""), (-306, keys.OTHER_CLOCK), (4, ""), (6, keys.OTHER_CLOCK)]
+    ("seconds", "fault"), [(-304, ""), (-306, request_keys.OTHER_CLOCK), (4, ""), (6, request_keys.OTHER_CLOCK)]
 )
 def test_a_signed_time_is_valid_for_five_minutes(seconds: float, fault: str) -> None:
     """A node whose clock is wrong reads so."""
     signed = KNOWN.signed()
     now = datetime.fromisoformat(signed.time) - timedelta(seconds=seconds)
-    assert keys.fault(signed.public_key, signed.time, signed.signature, now) == fault
+    assert request_keys.fault(signed.public_key, signed.time, signed.signature, now) == fault
 
 
 @pytest.mark.parametrize("moment", ["", "x", "2026-01-01T00:00:00", "ä"])
 def test_a_time_that_is_none(moment: str) -> None:
     signed = KNOWN.signed()
-    assert keys.fault(signed.public_key, moment, signed.signature, datetime.now(UTC)) == "Invalid signature"
+    assert (
+        request_keys.fault(signed.public_key, moment, signed.signature, datetime.now(UTC)) == "Invalid signature"
+    )
 
 
 @pytest.mark.parametrize(
@@ -236,7 +238,7 @@ def test_18_large_bodies_wait_for_their_turn_and_small_ones_do_not(monkeypatch: 
         held -= size
 
     monkeypatch.setattr(door.flower, "app", counting)
-    nodes = [keys.Keys() for _ in range(10)]
+    nodes = [request_keys.Keys() for _ in range(10)]
     monkeypatch.setattr(door.flower, "node_of", lambda key: NODE)
 
     async def all_at_once() -> list[tuple[int, bytes]]:

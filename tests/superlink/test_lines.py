@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from doors import KNOWN, WITH_TOKEN, Door, head, heard, of_node, talk
 
-from fedstride.flower.keys import Keys
-from fedstride.flower.link import Place
-from fedstride.flower.over_http import HttpTransport
+from fedstride.flower.for_nodes.connection import Place
+from fedstride.flower.for_nodes.over_http import HttpTransport
+from fedstride.flower.for_nodes.request_keys import Keys
 from superlink import lines
 from superlink.routes import CHUNK
 

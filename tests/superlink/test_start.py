@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fedstride import private
 from fedstride.errors import ConfigError
+from fedstride.files import private
 from superlink import token
 from superlink.server import BESIDE, check_database
 from superlink.settings import GONE, read

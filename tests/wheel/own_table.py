@@ -11,12 +11,13 @@ from fedstride.client_app.app import app  # where it is in the wheel
 from fedstride.client_app.parts import OBJECTIVES, RULES
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
-from fedstride import wire
-from fedstride.arrays import to_record
+from fedstride.arrays.named import to_record
 from fedstride.flower import identity
-from fedstride.tasks import data, models
-from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
-from fedstride.tasks.tensors import to_arrays
+from fedstride.messages import wire
+from fedstride.tasks import data
+from fedstride.tasks.models import networks_by_name
+from fedstride.tasks.models.tensors import to_arrays
+from fedstride.tasks.table import MODELS, PARTITIONS, TASKS
 
 OF_A_DESK = {"hydra", "omegaconf", "pandas", "matplotlib", "mlxtend", "flwr_datasets", "datasets", "sklearn"}
 
@@ -35,7 +36,7 @@ def main() -> None:
     values = {wire.SEED: 1, wire.NUM_CLIENTS: 2, wire.SERVER_ROUND: 1, **spec.flatten()}
     for table, chosen in parts:
         values |= table.flatten(chosen)
-    start = to_arrays(models.build(network, spec.inputs, spec.outputs, 1))
+    start = to_arrays(networks_by_name.build(network, spec.inputs, spec.outputs, 1))
     content = RecordDict({wire.CONFIG: ConfigRecord(values), wire.ARRAYS: to_record(start)})
     identity.set_identity()
     message = Message(content=content, message_type=MessageType.TRAIN, dst_node_id=2)

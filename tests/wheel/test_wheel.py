@@ -45,7 +45,10 @@ def test_the_image_and_the_source_distribution_have_every_package() -> None:
     ("source", "want"),
     [
         ("from strategies import FedLWS", "from fedstride.strategies import FedLWS"),
-        ("from strategies.norms import (\n    N,\n)", "from fedstride.strategies.norms import (\n    N,\n)"),
+        (
+            "from strategies.norm_analysis import (\n    N,\n)",
+            "from fedstride.strategies.norm_analysis import (\n    N,\n)",
+        ),
         ("import strategies", "from fedstride import strategies"),
         ("import strategies as s", "from fedstride import strategies as s"),
         ("def f():\n    from lab.x import y; from lab import z", None),
@@ -55,12 +58,15 @@ def test_the_image_and_the_source_distribution_have_every_package() -> None:
         ),
         ("'ä'; from client_app import app", "'ä'; from fedstride.client_app import app"),
         ("from .strategies import x", "from .strategies import x"),
-        ("from fedstride.arrays import views", "from fedstride.arrays import views"),
+        ("from fedstride.arrays.named import views", "from fedstride.arrays.named import views"),
         (
             "from laboratory import lab\nimport strategies_of_a_user",
             "from laboratory import lab\nimport strategies_of_a_user",
         ),
-        ('"""Text on strategies.norms."""\nx = "strategies"', '"""Text on strategies.norms."""\nx = "strategies"'),
+        (
+            '"""Text on strategies.norm_analysis."""\nx = "strategies"',
+            '"""Text on strategies.norm_analysis."""\nx = "strategies"',
+        ),
     ],
 )
 def test_only_imports_of_our_packages_are_rewritten(source: str, want: str | None) -> None:
@@ -71,10 +77,10 @@ def test_only_imports_of_our_packages_are_rewritten(source: str, want: str | Non
 @pytest.mark.parametrize(
     "source",
     [
-        "import strategies.norms",
+        "import strategies.norm_analysis",
         "import os, strategies",
         "from \\\n    strategies import FedLWS",
-        "import_module('strategies.norms')",
+        "import_module('strategies.norm_analysis')",
         "x = 'server_app.app:app'",
     ],
 )

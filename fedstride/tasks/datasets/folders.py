@@ -10,7 +10,7 @@ from ...errors import DataError
 from ..cache import cached
 from ..data import Data
 from ..files import digest, files_in
-from ..images import UPRIGHT, upright
+from ..forms.images import UPRIGHT, upright
 from ..spec import Spec
 from .files import Published, Root, root_folder
 

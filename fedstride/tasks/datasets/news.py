@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
-from .. import comma_separated
 from ..cache import cached
 from ..data import Data
 from ..files import files_in, signature
+from ..forms import csv_rows
 from .files import Published, Root, check_md5, root_folder
 from .text import Length, Vocabulary, text_arrays, text_key, text_spec
 
@@ -124,7 +124,7 @@ def read(path: Path, classes: int) -> Iterator[tuple[int, str]]:
     or bytes that are not UTF-8.
     """
     numbers = {str(label + 1): label for label in range(classes)}
-    for line, row in comma_separated.rows(path, "delete it and get it again"):
+    for line, row in csv_rows.rows(path, "delete it and get it again"):
         if row[0].strip() not in numbers:
             raise DataError(
                 f"{path}, line {line}: class {row[0][:20]!r} is not allowed: it must be 1 to {classes}"

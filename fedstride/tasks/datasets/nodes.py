@@ -7,8 +7,8 @@ from typing import Annotated
 
 from ...errors import ConfigError, require
 from ...settings import MOST_CLASSES, Setting
-from ..columns import parsed, twice, width
 from ..data import Data
+from ..forms.columns import parsed, twice, width
 from ..inputs import Inputs, Kind
 from ..missing import RULES, divided
 from ..reading import RESIZED, Reading

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from ...errors import require
 from ...settings import Setting
-from ..columns import twice
 from ..data import Data
+from ..forms.columns import twice
 from ..inputs import Inputs, Kind
 from ..reading import Reading
 from ..spec import Spec

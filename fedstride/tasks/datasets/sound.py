@@ -14,12 +14,12 @@ from ...settings import Setting
 from ..cache import cached
 from ..data import Data
 from ..files import digest, files_in
+from ..forms.logmel import FLOOR, LogMel
+from ..forms.wav import FULL_SCALE, fitted, read
 from ..inputs import Inputs, Kind
-from ..logmel import FLOOR, LogMel
-from ..moments import moments, normalisation
 from ..reading import Reading
 from ..spec import Spec
-from ..wav import FULL_SCALE, fitted, read
+from ..statistics.moments import moments, normalisation
 from .files import Published, Root, root_folder
 
 COMMANDS = Published(

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from ...settings import Setting
+from ..forms.tokens import RULE, tokens
 from ..inputs import Inputs, Kind
 from ..spec import Spec
-from ..tokens import RULE, tokens
 
 Length = Annotated[
     int, Setting("words of a text; shorter texts are padded, longer ones cut", least=1, most=100_000)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ...errors import DataError
+from ..forms.tokens import dtype_for
 from ..inputs import Kind
 from ..missing import ERROR, with_indicators
 from ..reading import Reading
 from ..spec import Spec, Target
-from ..tokens import dtype_for
 
 KEPT = {Kind.IMAGE: np.uint8, Kind.SIGNAL: np.int16}
 """The dtype that is stored as it is, because it is smaller than float32."""

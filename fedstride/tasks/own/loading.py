@@ -15,20 +15,21 @@ import numpy as np
 
 from ...errors import DataError, printable
 from ..cache import cached
-from ..columns import ALIKE
+from ..evaluation.holdout import draws_of, key_of
 from ..files import digest
-from ..holdout import draws_of, key_of
-from ..images import UPRIGHT
-from ..logmel import FLOOR
+from ..forms.columns import ALIKE
+from ..forms.images import UPRIGHT
+from ..forms.logmel import FLOOR
+from ..forms.tokens import RULE
 from ..reading import PREPARED_VARIABLE
-from ..sameness import keyed
-from ..site import Site, read_site
+from ..site_file.site import Site, read_site
 from ..spec import NORMALISATION, Spec
-from ..statistics import Report
-from ..tokens import RULE
-from . import folders, npz, tables
+from ..statistics.example_digests import keyed
+from ..statistics.over_sites import Report
 from .checks import quoted
-from .found import Found
+from .reader_result import Found
+from .readers import folders, npz
+from .tables import table_file
 
 FORM = "form.json"
 ARRAYS = ("x", "y", "marks")
@@ -140,7 +141,7 @@ def examples_in(site: Site, those: list[tuple[Path, int]], spec: Spec) -> Found:
     """The examples in these files of `files`. Raises the errors of `load`."""
     if site.path.is_dir():
         return folders.read(site.path, those, spec)
-    return npz.read(site.path, spec) if site.path.suffix.lower() == npz.SUFFIX else tables.read(site, spec)
+    return npz.read(site.path, spec) if site.path.suffix.lower() == npz.SUFFIX else table_file.read(site, spec)
 
 
 def form(site: Site, spec: Spec) -> dict[str, object]:
@@ -165,7 +166,7 @@ def _file(site: Site, spec: Spec) -> Path:
     source, layouts = site.path, layouts_of(spec)
     if not source.exists():
         raise DataError(f"data = {str(source)!r} does not exist on this node: it must be {layouts}")
-    is_table = site.is_table and tables.possible(spec)
+    is_table = site.is_table and table_file.possible(spec)
     if not source.is_file() or not (is_table or source.suffix.lower() == npz.SUFFIX):
         raise DataError(f"data = {str(source)!r} cannot be read: it must be {layouts}")
     return source
@@ -175,8 +176,8 @@ def layouts_of(spec: Spec) -> str:
     """The layouts for the task's kind of example and target, in words."""
     kind = spec.inputs.kind
     found = [f"an {npz.SUFFIX} file with x and y"]
-    if tables.possible(spec):
-        found.append(f"one table ({', '.join(tables.SUFFIXES)})")
+    if table_file.possible(spec):
+        found.append(f"one table ({', '.join(table_file.SUFFIXES)})")
     if folders.possible(spec):
         found.append(f"a folder with one subfolder of {', '.join(folders.SUFFIXES[kind])} files for each class")
     return " or ".join(found)

@@ -10,11 +10,12 @@ import numpy as np
 
 from ...errors import DataError
 from ..files import files_in
-from ..site import read_form_of
+from ..site_file.site import read_form_of
 from ..spec import Spec
-from . import folders, npz, tables
 from .checks import stored_examples
-from .rows import Rows, positions
+from .readers import folders, npz
+from .tables import table_file
+from .tables.rows import Rows, positions
 
 
 class Unlabelled(NamedTuple):
@@ -42,8 +43,8 @@ def read(source: Path, spec: Spec) -> Unlabelled:
         return _of_files(source, spec)
     if source.suffix.lower() == npz.SUFFIX:
         return of_array(npz.inputs(source, spec), spec, str(source))
-    if site.is_table and tables.possible(spec):
-        return _joined(tables.unlabelled(site, spec), spec, source)
+    if site.is_table and table_file.possible(spec):
+        return _joined(table_file.unlabelled(site, spec), spec, source)
     raise DataError(f"{source} cannot be read as examples of kind {spec.inputs.kind}: {_possible(spec)}")
 
 
@@ -52,15 +53,15 @@ def of_frame(columns: Sequence[str], rows: Iterable[Sequence[Any]], spec: Spec) 
 
     None and NaN are empty cells. Raises DataError as `read` does; the table is called `table` in it.
     """
-    if not tables.possible(spec):
+    if not table_file.possible(spec):
         raise DataError(f"a table cannot be read as examples of kind {spec.inputs.kind}: {_possible(spec)}")
     names = [str(name).strip() for name in columns]
-    wanted = tables.inputs_of(spec)
+    wanted = table_file.inputs_of(spec)
     places = positions(Path("table"), names, wanted)
     values = [[_text(row[place]) for place in places] for row in rows]
     cells = {name: [row[at] for row in values] for at, name in enumerate(wanted)}
     part = Rows(Path("table"), "row", range(1, len(values) + 1), cells, [b""] * len(values))
-    return _joined(iter([(tables.examples(part, spec), part)] if values else []), spec, Path("table"))
+    return _joined(iter([(table_file.examples(part, spec), part)] if values else []), spec, Path("table"))
 
 
 def of_array(x: np.ndarray, spec: Spec, source: str = "array") -> Unlabelled:
@@ -91,8 +92,8 @@ def _of_files(source: Path, spec: Spec) -> Unlabelled:
 
 def _possible(spec: Spec) -> str:
     found = [f"an {npz.SUFFIX} file with x"]
-    if tables.possible(spec):
-        found.append(f"a table ({', '.join(tables.SUFFIXES)})")
+    if table_file.possible(spec):
+        found.append(f"a table ({', '.join(table_file.SUFFIXES)})")
     if spec.inputs.kind in folders.SUFFIXES:
         found.append(f"a folder of files ({', '.join(folders.SUFFIXES[spec.inputs.kind])}), or one such file")
     return f"it must be {' or '.join(found)}"

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from client_app.work import Work
-from fedstride.tasks.augmentation import changed, drawn
+from client_app.from_message import Work
+from fedstride.tasks.forms.augmentation import changed, drawn
 from fedstride.tasks.goals import Loss
 
 from . import resident

@@ -15,16 +15,16 @@ import torch
 from flwr.app import Context, Message
 from torch import nn
 
-from client_app import pieces
-from client_app.method import Job, Result, steps
+from client_app.from_message import Work
 from client_app.stages import Begun, Loaded, begin, dropout_seed, load_model, reply
-from client_app.work import Work
-from fedstride import wire
-from fedstride.arrays import Arrays, host
+from client_app.training import plan_parts
+from client_app.training.method import Job, Result, steps
+from fedstride.arrays.named import Arrays, host
 from fedstride.errors import DataError
-from fedstride.records import array_records
-from fedstride.tasks.seeded import seeded
-from fedstride.tasks.tensors import to_arrays, to_tensors
+from fedstride.messages import wire
+from fedstride.messages.records import array_records
+from fedstride.tasks.models.tensors import to_arrays, to_tensors
+from fedstride.tasks.models.torch_seeds import seeded
 
 
 @dataclass(frozen=True)
@@ -176,13 +176,13 @@ def key(started: Started) -> Hashable:
     """What clients that are trained together have in common."""
     job, plan, examples = started.job, started.begun.plan, started.job.examples
     found: list[Any] = [*plan.corrections, plan.logits, plan.pull]
-    made_of = [each for each in found if isinstance(each, pieces.Piece)]
+    made_of = [each for each in found if isinstance(each, plan_parts.Piece)]
     return (
         id(job.model),
         (job.lr, job.client.momentum, job.client.weight_decay),
         None if plan.step_factors is None else tuple(plan.step_factors),
         plan.displacement is None,
-        tuple(pieces.signature(each) for each in made_of),
+        tuple(plan_parts.signature(each) for each in made_of),
         job.augmentation,
         (examples.spec.text, id(examples.goal.loss)),
         (examples.x.dtype, examples.x.shape[1:], examples.y.dtype, examples.y.shape[1:]),

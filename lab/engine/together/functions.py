@@ -29,8 +29,8 @@ from typing import Any, Protocol
 import torch
 from torch.nn import functional
 
-from fedstride.replacing import replaced
-from fedstride.tasks.layout import place_images
+from fedstride.processes.patches import replaced
+from fedstride.tasks.forms.memory_layout import place_images
 
 TRACKED = "num_batches_tracked"
 MEAN = "running_mean"

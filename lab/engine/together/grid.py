@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from flwr.app import Context, Message, MessageType
 
-from client_app import heap, work
-from fedstride import wire
+from client_app import free_memory, from_message
 from fedstride.flower import logs
-from fedstride.records import config_records
+from fedstride.messages import wire
+from fedstride.messages.records import config_records
 
 from ...attacks.labels import FLIPS, flipped
 from ..local import LocalGrid, failure
@@ -89,7 +89,7 @@ class TogetherGrid(LocalGrid):
 
     def _train(self, messages: Sequence[Message]) -> list[Message]:
         """The replies of these clients, in the order of the messages."""
-        heap.keep_freed_memory()
+        free_memory.keep_freed_memory()
         replies: dict[int, Message] = {}
         ready: list[_Ready] = []
         received = Received()
@@ -152,8 +152,8 @@ class TogetherGrid(LocalGrid):
         """Whether the client's model stays on its device."""
         return on_gpu(started.job) if self._stay is None else self._stay
 
-    def _job(self, message: Message, context: Context) -> work.Work:
-        job = work.read(config_records(message.content)[wire.CONFIG], context)
+    def _job(self, message: Message, context: Context) -> from_message.Work:
+        job = from_message.read(config_records(message.content)[wire.CONFIG], context)
         return flipped(job) if FLIPS in context.node_config else job
 
     def _alone(self, group: Sequence[_Ready]) -> dict[int, Message]:
@@ -165,7 +165,7 @@ class TogetherGrid(LocalGrid):
             logs.log(WARNING, "%s", text)
 
 
-def on_gpu(job: work.Work) -> bool:
+def on_gpu(job: from_message.Work) -> bool:
     """Whether the client trains on a GPU."""
     return job.device.type == "cuda"
 

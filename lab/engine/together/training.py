@@ -1,8 +1,8 @@
 """Trains several clients at once: their weights are stacked, and one tensor program does a step of all.
 
 The clients have begun, and have the same `key` (`clients.py`). The mini-batches, rates and random draws of
-each are those of training alone (`client_app/training.py`), which is the definition, except that dropout has other
-draws on a GPU. Sums are in another order, so the results differ in the last digits of float32.
+each are those of training alone (`client_app/training/loop.py`), which is the definition, except that dropout
+has other draws on a GPU. Sums are in another order, so the results differ in the last digits of float32.
 
 The forward pass is mapped over the clients (`torch.func.vmap`); `functions.py` has what torch cannot
 map. The loss of all clients is the sum of theirs, and its gradient with respect to the weights of one client is
@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 
-from client_app import pieces
-from client_app.method import Plan, Result
 from client_app.stages import dropout_seed
-from client_app.step import displace_, sgd_step_
-from fedstride.tasks import numerics
-from fedstride.tasks.freezing import fixed_norms
+from client_app.training import plan_parts
+from client_app.training.method import Plan, Result
+from client_app.training.step import displace_, sgd_step_
+from fedstride.tasks.models import numerics
+from fedstride.tasks.models.frozen_choice import fixed_norms
 from fedstride.tasks.spec import Target
 
 from .batches import Batch, Batches, Chosen, mean_losses
@@ -93,7 +93,9 @@ class _Training:
         self.network = Network(job.model, fixed_norms(job.model, job.parts))
         own = list(self.weights.parameters.values())
         self.velocity = [torch.zeros_like(w) for w in own] if job.client.momentum else [None] * len(own)
-        self.corrections = [pieces.stacked(each) for each in _columns([plan.corrections for plan in self.plans])]
+        self.corrections = [
+            plan_parts.stacked(each) for each in _columns([plan.corrections for plan in self.plans])
+        ]
         self.logits = _stacked([plan.logits for plan in self.plans])
         self.pull = _stacked([plan.pull for plan in self.plans])
         self.factors = _factors(self.plans, own)
@@ -122,7 +124,12 @@ class _Training:
             *self.weights.parameters.values(),
             *self.weights.buffers.values(),
             *(each for each in self.velocity if each is not None),
-            *(tensor for each in plans if isinstance(each, pieces.Piece) for tensor in pieces.tensors(each)),
+            *(
+                tensor
+                for each in plans
+                if isinstance(each, plan_parts.Piece)
+                for tensor in plan_parts.tensors(each)
+            ),
             *self.factors.values(),
             *self.displacement,
             *(self.losses, self.right),
@@ -182,7 +189,7 @@ class _Training:
         lr, factors = self._rate(rate, count)
         with torch.no_grad():
             for correct in self.corrections:
-                gradients = pieces.first(correct, count)(gradients, own)
+                gradients = plan_parts.first(correct, count)(gradients, own)
         settings = self.job.client
         sgd_step_(
             own,
@@ -192,7 +199,7 @@ class _Training:
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
             factors=factors,
-            pull=None if self.pull is None else pieces.first(self.pull, count),
+            pull=None if self.pull is None else plan_parts.first(self.pull, count),
         )
         if self.displacement:
             displace_(own, [d[:count] for d in self.displacement], lr=lr, factors=factors)
@@ -213,7 +220,7 @@ class _Training:
         if self.logits is None:
             loss = mean_losses(of_task, outputs, batch)
             return loss, loss
-        changed = pieces.of_each_client(pieces.first(self.logits, len(outputs)), outputs)
+        changed = plan_parts.of_each_client(plan_parts.first(self.logits, len(outputs)), outputs)
         return mean_losses(of_task, outputs.detach(), batch), mean_losses(of_task, changed, batch)
 
     def results(self) -> list[Trained]:
@@ -259,7 +266,7 @@ def _columns(rows: Sequence[Sequence[Any]]) -> list[Any]:
 
 def _stacked(each: Sequence[Any]) -> Any:
     """One piece for all clients; None if none has one. Clients with the same key have it all, or none."""
-    return None if each[0] is None else pieces.stacked(each)
+    return None if each[0] is None else plan_parts.stacked(each)
 
 
 def _factors(plans: Sequence[Plan], parameters: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from fedstride.parts import Choice
-from fedstride.tasks import models
-from fedstride.tasks.freezing import fixed_norms, freeze_, split
+from fedstride.tasks.forms.memory_layout import as_images, place
 from fedstride.tasks.goals import loss_of
 from fedstride.tasks.inputs import Kind
-from fedstride.tasks.layout import as_images, place
+from fedstride.tasks.models import networks_by_name
+from fedstride.tasks.models.frozen_choice import fixed_norms, freeze_, split
 from fedstride.tasks.spec import Spec, Target
 
 from .batches import Batch, mean_losses
@@ -38,7 +38,7 @@ def obstacle(model: Choice, spec: Spec, trained: Sequence[str] | None, loss: str
 
     `trained`: the patterns of `train`. `loss`: its name; the task's default if None.
     """
-    network = place(models.build(model, spec.inputs, spec.outputs, seed=0), torch.device("cpu"))
+    network = place(networks_by_name.build(model, spec.inputs, spec.outputs, seed=0), torch.device("cpu"))
     parts = split(network, trained)
     freeze_(network, parts)
     network.double()

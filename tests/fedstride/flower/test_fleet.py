@@ -11,10 +11,8 @@ import superlinks as links
 from flwr.proto import fleet_pb2, message_pb2
 from superlinks import NODE, RUN, Refusal, Relay, SuperLink, object_id
 
-from fedstride.flower import connecting, fleet, over_grpc, over_http
-from fedstride.flower.fleet import FleetLink, Transport
-from fedstride.flower.keys import Keys
-from fedstride.flower.link import (
+from fedstride.flower.for_nodes import connecting, fleet, over_grpc, over_http
+from fedstride.flower.for_nodes.connection import (
     AnswerError,
     FailingError,
     Head,
@@ -26,6 +24,8 @@ from fedstride.flower.link import (
     TooLargeError,
     UnreachableError,
 )
+from fedstride.flower.for_nodes.fleet import FleetLink, Transport
+from fedstride.flower.for_nodes.request_keys import Keys
 
 MOST = 2**20
 LARGE = b"x" * (2 * MOST)

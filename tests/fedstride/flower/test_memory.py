@@ -16,11 +16,11 @@ BOUND, PART = 128 * MIB, 8 * MIB
 NODE = r"""
 import re, sys
 from pathlib import Path
-from fedstride.flower import over_grpc, over_http
-from fedstride.flower.fleet import FleetLink
-from fedstride.flower.keys import Keys
-from fedstride.flower.link import Place, TooLargeError
-from node.parts import Until, fetched
+from fedstride.flower.for_nodes import over_grpc, over_http
+from fedstride.flower.for_nodes.fleet import FleetLink
+from fedstride.flower.for_nodes.request_keys import Keys
+from fedstride.flower.for_nodes.connection import Place, TooLargeError
+from node.messages.message_parts import Until, fetched
 
 def most():
     # in bytes; that of getrusage includes the parent's

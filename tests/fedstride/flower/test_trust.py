@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fedstride.flower import connecting
-from fedstride.flower.link import AnswerError, Place
+from fedstride.flower.for_nodes import connecting
+from fedstride.flower.for_nodes.connection import AnswerError, Place
 from lab.deployment.authority import CA_DAYS
 from lab.deployment.certificates import make
 

@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from client_app.work import members
+from client_app.from_message import members
 from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import data, own
-from fedstride.tasks.holdout import hold_out
+from fedstride.tasks.evaluation.holdout import hold_out
 from lab.cli.main import app
 from lab.comparison.compare import ROWS, plan
 from lab.comparison.page import PAGE

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from fedstride.errors import ConfigError, RunError
-from fedstride.tasks import data, own, partitions
+from fedstride.tasks import data, own
 from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.models.tensors import Examples
+from fedstride.tasks.partitions import schemes
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.tensors import Examples
 from lab.deployment.client_files import save_partition
 from server_app.config.compose import compose
 
@@ -21,7 +22,7 @@ from server_app.config.compose import compose
 def divided() -> tuple[data.Data, list[np.ndarray]]:
     config = compose(["clients=3"])
     source = data.load(config.task)
-    return source, partitions.partition(config.partition, source.divisible, config.clients, config.seed)
+    return source, schemes.partition(config.partition, source.divisible, config.clients, config.seed)
 
 
 def test_a_node_reads_the_examples_of_its_client(tmp_path: Path, divided, monkeypatch) -> None:

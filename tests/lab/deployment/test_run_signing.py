@@ -13,14 +13,14 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from desk import SMALL, play
 from typer.testing import CliRunner
 
-from fedstride import wire
 from fedstride.errors import ConfigError
-from fedstride.signatures import decode
-from fedstride.signed import DAY, Signed, Terms, load, to_sign
+from fedstride.messages import wire
+from fedstride.messages.app_signatures import decode
+from fedstride.messages.signed_runs import DAY, Signed, Terms, load, to_sign
 from lab.cli.main import app
 from lab.deployment.run_signing import RunSigner
 from lab.deployment.signing import new_key
-from server_app import session, terms
+from server_app import session, signed_messages
 from server_app.config.compose import compose
 from server_app.config.schema import Config
 
@@ -69,12 +69,12 @@ def test_a_run_that_only_measures_is_signed_without_training(key: Path, tmp_path
     assert [form.name for form in said.forms] == ["roll call", "evaluation"]
     assert (said.rounds, said.messages) == (0, 2)
     assert said.forms[1].varies[wire.SERVER_ROUND].most == 0
-    terms.check(said, session.prepare(config(*measuring)))
+    signed_messages.check(said, session.prepare(config(*measuring)))
 
 
 @pytest.mark.parametrize("overrides", [(), ("strategy=scaffold",), ("strategy=feddisco", "cohort=2")])
 def test_the_server_finds_its_own_messages_in_what_was_signed(key: Path, overrides: tuple[str, ...]) -> None:
-    terms.check(signed(key, *overrides).terms, session.prepare(config(*overrides)))
+    signed_messages.check(signed(key, *overrides).terms, session.prepare(config(*overrides)))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_server_finds_its_own_messages_in_what_was_signed(key: Path, overrid
 def test_a_server_that_would_send_something_else_says_so(key: Path, override: str, named: str) -> None:
     said = signed(key).terms
     with pytest.raises(ConfigError, match="nodes would refuse it") as caught:
-        terms.check(said, session.prepare(config(override)))
+        signed_messages.check(said, session.prepare(config(override)))
     assert named in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -99,23 +99,23 @@ def test_a_resume_is_signed_as_one_and_names_the_word_of_its_run(key: Path, tmp_
     prepared = session.prepare(resumed)
     said = load(RunSigner(key).sign(resumed, b"bundle", GIVEN)).terms
     assert prepared.checkpoint is not None and (said.resumes, said.run) == (True, prepared.checkpoint.run)
-    terms.check(said, prepared)
+    signed_messages.check(said, prepared)
     for other, named in (
         (replace(said, resumes=False), "as a new one"),
         (replace(said, run="0" * 16), "the word"),
     ):
         with pytest.raises(ConfigError, match=named):
-            terms.check(other, prepared)
+            signed_messages.check(other, prepared)
     with pytest.raises(ConfigError, match="as a new one, or as one that is resumed"):
-        terms.check(said, session.prepare(config()))
+        signed_messages.check(said, session.prepare(config()))
 
 
 def test_a_run_that_is_not_signed_has_no_terms(key: Path) -> None:
-    assert terms.signed_terms({}) is None and terms.signed_terms({"signed_run": ""}) is None
-    found = terms.signed_terms({"signed_run": signed(key).dump()})
+    assert signed_messages.signed_terms({}) is None and signed_messages.signed_terms({"signed_run": ""}) is None
+    found = signed_messages.signed_terms({"signed_run": signed(key).dump()})
     assert isinstance(found, Terms)
     with pytest.raises(ConfigError, match="not a signed run"):
-        terms.signed_terms({"signed_run": "x"})
+        signed_messages.signed_terms({"signed_run": "x"})
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ from typer.testing import CliRunner
 
 from fedstride.errors import ConfigError
 from fedstride.flower.bundles import bundle
-from fedstride.flower.link import Bundle
-from fedstride.signatures import load
+from fedstride.flower.for_nodes.connection import Bundle
+from fedstride.messages.app_signatures import load
 from lab.cli.main import app
 from lab.deployment.signing import new_key, read_signature, sign, write_signature
 from lab.flower.bundle import app_folder
-from node import apps
-from node.accounts import RefusedError
+from node.apps import installed_apps
+from node.log.log_lines import RefusedError
 
 BUNDLE = b"an app" * 100
 
@@ -39,7 +39,7 @@ def checked(bundle: bytes, text: str, trusted: Path) -> Fab:
     entities = _try_obtain_trusted_entities(trusted)
     _validate_public_keys_ed25519(entities)
     digest = hashlib.sha256(bundle).hexdigest()
-    apps._signer(Bundle(bundle, {"stale": "{}"}), digest, text, entities)
+    installed_apps._signer(Bundle(bundle, {"stale": "{}"}), digest, text, entities)
     signatures = {"valid_license": "-", **for_flower(load(text))}
     return Fab(digest, bundle, signatures)
 

@@ -14,9 +14,9 @@ from fedstride.errors import ConfigError
 from lab.attacks.grid import attackers_of
 from lab.engine.plan import plan
 from server_app.app import main as server_main
-from server_app.attacks import ATTACKS
+from server_app.config.attacks import ATTACKS
 from server_app.config.compose import compose, from_yaml, to_yaml
-from server_app.lines import read_lines
+from server_app.records.line_files import read_lines
 
 FIVE = ("clients=5", "rounds=2", "client.local_steps=2")
 SETTINGS = {"alie": ("attack.clients=2",), "scaled": ("attack.factor=3",), "worst": ("attack.lengths=2",)}

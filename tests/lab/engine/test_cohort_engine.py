@@ -10,8 +10,8 @@ from desk import close, play, table, weights, whole_and_resumed
 from safetensors.numpy import load
 
 from client_app.app import app
+from fedstride.arrays.on_device import TensorArray
 from fedstride.errors import ConfigError
-from fedstride.placing import TensorArray
 from lab.engine.engine import InCohorts, engine
 from lab.results.runs import load as load_run
 from server_app import session

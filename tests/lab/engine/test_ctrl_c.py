@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from fedstride import signals
-from fedstride.signals import Terminated
+from fedstride.processes import signals
+from fedstride.processes.signals import Terminated
 from lab.engine.interrupt import InterruptHandler
 
 

@@ -14,23 +14,24 @@ import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from torch import nn
 
-from client_app import stages, work
+from client_app import from_message, stages
 from client_app.app import app
-from client_app.method import Job, Method, Plan, Received, Result, Returned, State
-from client_app.parts import OBJECTIVES, RULES
-from client_app.pieces import Correction
-from fedstride import wire
-from fedstride.arrays import Arrays, to_record, views
+from client_app.table import OBJECTIVES, RULES
+from client_app.training.method import Job, Method, Plan, Received, Result, Returned, State
+from client_app.training.plan_parts import Correction
+from fedstride.arrays.named import Arrays, to_record, views
+from fedstride.arrays.on_device import TensorArray
 from fedstride.flower import identity
+from fedstride.messages import wire
 from fedstride.parts import USER_PARTS, Part
-from fedstride.placing import TensorArray
-from fedstride.tasks import data, frozen, models
+from fedstride.tasks import data
 from fedstride.tasks.data import Data
 from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.models import frozen_cache, networks_by_name
+from fedstride.tasks.models.tensors import to_arrays
 from fedstride.tasks.networks.norms import BatchNorm1d
-from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.tensors import to_arrays
+from fedstride.tasks.table import MODELS, PARTITIONS, TASKS
 from lab.engine.local import LocalGrid
 from lab.engine.together import captured, memory, resident, training, trial
 from lab.engine.together import clients as begun_clients
@@ -99,7 +100,7 @@ def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 def _forget() -> None:
     """What this process keeps of its tasks and rounds."""
-    work.forget()
+    from_message.forget()
     data._load.cache_clear()
 
 
@@ -116,7 +117,7 @@ class Setup:
         self.spec = data.load(self.task).spec
 
     def initial(self) -> Arrays:
-        return to_arrays(models.build(self.model, self.spec.inputs, self.spec.outputs, seed=1))
+        return to_arrays(networks_by_name.build(self.model, self.spec.inputs, self.spec.outputs, seed=1))
 
     def config(self, server_round: int, accepted: int, more: Mapping[str, Any]) -> ConfigRecord:
         values = {
@@ -162,7 +163,9 @@ def exchange(
     content = RecordDict({wire.ARRAYS: to_record(start)})
     content[wire.CONFIG] = setup.config(server_round, accepted, {} if half is None else half.plain())
     for name in () if half is None else half.arrays:
-        trained = dict(models.build(setup.model, setup.spec.inputs, setup.spec.outputs, 1).named_parameters())
+        trained = dict(
+            networks_by_name.build(setup.model, setup.spec.inputs, setup.spec.outputs, 1).named_parameters()
+        )
         content[wire.of_half(half.name, name)] = to_record(
             {key: np.full_like(start[key], 0.01 * i) for i, key in enumerate(trained)}
         )
@@ -321,8 +324,8 @@ def test_frozen_parameters_and_statistics_stay() -> None:
     setup = Setup("signals", "cnn1d", {"width": 4}, train=["fc", "conv3", "norm3"])
     sent = dict(setup.initial())
     kept = {name: sent.pop(name) for name in list(sent) if not name.startswith(("fc", "conv3", "norm3"))}
-    frozen.keep(kept)
-    setup.frozen = frozen.digest_of(kept)
+    frozen_cache.keep(kept)
+    setup.frozen = frozen_cache.digest_of(kept)
     assert_same(exchange(alone(), setup, model=sent), exchange(together(), setup, model=sent))
 
 

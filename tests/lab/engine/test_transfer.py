@@ -15,7 +15,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride.arrays import to_record, views
+from fedstride.arrays.named import to_record, views
 from fedstride.flower import identity
 from lab.engine.transfer import Packer, receive, send
 

@@ -18,17 +18,17 @@ from desk import StopAfter, play, resume, table, weights
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedstride import wire
-from fedstride.arrays import to_record, views
+from fedstride.arrays.named import to_record, views
 from fedstride.flower import identity
-from fedstride.tasks import numerics
+from fedstride.messages import wire
+from fedstride.tasks.models import numerics
 from lab.engine import engine as engines
 from lab.engine.engine import engine, places
 from lab.engine.pool import Pool
 from lab.engine.workers import TURNS, WorkersGrid
 from server_app import session
 from server_app.config.compose import compose
-from server_app.rows import Row
+from server_app.records.row_values import Row
 
 pytestmark = pytest.mark.slow
 
@@ -134,7 +134,7 @@ def test_the_result_is_that_of_a_client_that_raised(tmp_path: Path) -> None:
 def test_the_evaluation_is_the_same_in_any_number_of_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedstride.tasks import tensors
+    from fedstride.tasks.models import tensors
 
     monkeypatch.setattr(tensors, "EVALUATION_BATCH", 40)  # 25 batches
     from client_app.app import app
@@ -152,7 +152,7 @@ def test_an_evaluation_whose_worker_dies_is_still_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from client_app.app import app
-    from server_app.evaluation import CentralEvaluation
+    from server_app.evaluation.central import CentralEvaluation
 
     prepared = session.prepare(compose(["model=mlp", f"out='{tmp_path}'"]))
     expected = prepared.evaluation(prepared.evaluation.initial, 0)

@@ -31,7 +31,7 @@ def test_user_defined_parts_are_in_the_bundle(parts: str | None, found: list[str
     with app_folder(parts) as folder:
         names = list(files(folder))
     assert [name for name in names if name.startswith("own_parts/")] == found
-    assert {"conf/config.yaml", "server_app/app.py", "client_app/app.py", "strategies/parts.py"} <= set(names)
+    assert {"conf/config.yaml", "server_app/app.py", "client_app/app.py", "strategies/table.py"} <= set(names)
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ def check_without_attacks(found: dict[str, str], settings: str) -> None:
 @pytest.mark.parametrize("parts", [None, str(EXAMPLE)])
 def test_a_bundle_of_a_clone_has_no_attacks(parts: str | None) -> None:
     with app_folder(parts) as folder:
-        check_without_attacks(files(folder), "server_app/attacks.py")
+        check_without_attacks(files(folder), "server_app/config/attacks.py")
 
 
 @pytest.mark.parametrize("parts", [None, str(EXAMPLE)])
 def test_a_bundle_of_the_installed_wheel_has_no_attacks(installed: Path, parts: str | None) -> None:
     with app_folder(parts) as folder:
-        check_without_attacks(files(folder), "fedstride/server_app/attacks.py")
+        check_without_attacks(files(folder), "fedstride/server_app/config/attacks.py")
         assert not (folder / "fedstride/lab").exists()

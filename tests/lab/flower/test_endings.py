@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedstride import wire
+from fedstride.messages import wire
 from lab.flower.control import Listed
 from lab.flower.endings import BY_FLOWER, VANISHED, standing
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedstride import exits
 from fedstride.errors import ConfigError
+from fedstride.processes import exits
 from lab.flower import simulation
 
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from fedstride import wire
 from fedstride.errors import ConfigError, RunError
-from fedstride.signatures import RUN_CONFIG
+from fedstride.messages import wire
+from fedstride.messages.app_signatures import RUN_CONFIG
 from lab.cli import main as cli
 from lab.flower import submission
 from lab.flower.control import Listed

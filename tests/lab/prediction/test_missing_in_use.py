@@ -12,13 +12,13 @@ from desk import play, resume, weights
 
 from fedstride.errors import DataError
 from fedstride.tasks import own
-from fedstride.tasks.own.for_nodes import prepared
+from fedstride.tasks.own.node_process import prepared
 from fedstride.tasks.reading import PREPARED_VARIABLE
-from fedstride.tasks.site import read_site
+from fedstride.tasks.site_file.site import read_site
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.statistics import Report, report
+from fedstride.tasks.statistics.over_sites import Report, report
 from lab.prediction.model import Model, load
-from server_app.normalisation import pool
+from server_app.before_training.normalisation import pool
 
 COLUMNS = ["age", "group=a|b", "pressure", "iron"]
 TASK = [

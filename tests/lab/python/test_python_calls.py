@@ -22,8 +22,8 @@ from desk import table, weights
 
 import fedstride
 from fedstride.errors import ConfigError, FedstrideError, RunError
-from fedstride.lifetimes import children
 from fedstride.parts import USER_PARTS
+from fedstride.processes.children import children
 from lab.python import calls
 
 SMALL: dict[str, Any] = {

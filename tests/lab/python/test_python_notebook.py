@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from fedstride.lifetimes import children
+from fedstride.processes.children import children
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples/notebook.ipynb"

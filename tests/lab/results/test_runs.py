@@ -14,7 +14,7 @@ from lab.report.repeat import command
 from lab.results import runs
 from lab.results.runs import find_runs, load, method_of
 from lab.results.tables import compare
-from server_app.folder import lock
+from server_app.records.run_folder import lock
 
 
 def test_a_real_run_is_read_completely(tmp_path: Path) -> None:

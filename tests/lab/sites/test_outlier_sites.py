@@ -7,7 +7,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from fedstride.tasks.description import BELOW, BESIDE, LACKS, Asked, Description, Told, of_categories, of_numbers
+from fedstride.tasks.statistics.description import (
+    BELOW,
+    BESIDE,
+    LACKS,
+    Asked,
+    Description,
+    Told,
+    of_categories,
+    of_numbers,
+)
 from lab.sites.histograms import Histogram, difference, histogram_of
 from lab.sites.outliers import LEVEL, outliers
 

@@ -11,7 +11,7 @@ import pytest
 from browsing import CHROMIUM, browse, framed
 from PIL import Image
 
-from fedstride.tasks.description import LACKS, Asked, Description, Told, of_categories, of_numbers
+from fedstride.tasks.statistics.description import LACKS, Asked, Description, Told, of_categories, of_numbers
 from lab.sites.outliers import outliers
 from lab.sites.page import html
 from lab.sites.words import differences

@@ -25,15 +25,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fedstride import wire
 from fedstride.errors import ConfigError, RunError
+from fedstride.messages import wire
 from lab.flower.control import Listed
 from lab.watch import deployed
 from lab.watch.curve import curve
 from lab.watch.local import look, looks
 from lab.watch.sight import Sight, changes
 from lab.watch.view import drawn, show
-from server_app.progress import FILE, answered, asked, begins, closed
+from server_app.reports.progress import FILE, answered, asked, begins, closed
 
 SIGHT = Sight(
     "mine", "running", "", 3, 20, "local/accuracy", {0: 0.1, 1: 0.5, 2: 0.75},

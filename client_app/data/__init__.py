@@ -1,0 +1,1 @@
+"""A client's examples, and what it says of them."""

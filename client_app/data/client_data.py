@@ -1,0 +1,116 @@
+"""A client's id and its examples: those in the node's own data if it has some, else its part of the task's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from flwr.app import Context
+
+from fedstride.errors import ConfigError
+from fedstride.messages import wire
+from fedstride.messages.node_names import FORM, is_name
+from fedstride.parts import Choice
+from fedstride.tasks import own as node_data
+from fedstride.tasks.statistics.over_sites import Report
+
+if TYPE_CHECKING:
+    from ..from_message import Settings
+
+
+class ClientData(NamedTuple):
+    """A client's id and its examples: those of x and y at the positions `members`, or all if `members` is None.
+
+    `own`: the node's own data of which they are; None: they are of the task's data.
+    """
+
+    client_id: int
+    x: np.ndarray
+    y: np.ndarray
+    members: np.ndarray | None
+    own: node_data.NodeData | None = None
+
+    def draws(self, said: Settings) -> np.ndarray:
+        """The draws of the hold-out of x and y."""
+        return said.draws if self.own is None else self.own.draws(said.split_seed)
+
+    def seed(self, said: Settings) -> int:
+        """The seed of the client's draws: the order of its examples, dropout, augmentation.
+
+        A site with a secret of its own draws them by it and by all settings together. So no two runs of other
+        settings begin with the same examples, and their difference is not of a few.
+        """
+        if self.own is None or self.own.order is None:
+            return said.seed
+        return int.from_bytes(hashlib.blake2b(said.digest, key=self.own.order, digest_size=8).digest(), "big") >> 1
+
+    @property
+    def said(self) -> Report | None:
+        """What a node says of its own data; None: it may be computed."""
+        return None if self.own is None else self.own.said
+
+    @property
+    def min_rows(self) -> int:
+        """The smallest number of examples of which something is said."""
+        return 1 if self.own is None else self.own.min_rows
+
+
+def client_data(context: Context, said: Settings) -> ClientData:
+    """The node's own data if its node-config names some, else its part of the task's data.
+
+    A node with its own data needs none of the task's. Raises ConfigError if the task's data on this node have
+    another form than the server's.
+    """
+    path = own_data_path(context, said.partition)
+    if path is None:
+        client_id = partition_id(context, said.clients)
+        return ClientData(client_id, said.source.train_x, said.source.train_y, said.divided[client_id])
+    # Mini-batches are drawn from the client id. The SuperLink draws node ids at random; with a partition id the
+    # results are the same on every SuperLink.
+    has_id = "partition-id" in context.node_config
+    client_id = partition_id(context, said.clients) if has_id else context.node_id
+    found = node_data.load(path, said.spec)
+    return ClientData(client_id, found.x, found.y, None, found)
+
+
+def own_data_path(context: Context, partition: Choice) -> str | None:
+    """The path of the node's own data; None if the node uses a part of the task's data.
+
+    Raises ConfigError if the node-config has an invalid path, or no path although partition=own needs one.
+    """
+    path = context.node_config.get("data")
+    if path is None and partition.name != "own":
+        return None
+    if not isinstance(path, str) or not path:
+        raise ConfigError(
+            f"node-config data = {path!r} is not allowed with partition = {partition.name!r}: it must be the path "
+            "of this node's data; start the node with --node-config 'data=\"/path/of/its/data\"'"
+        )
+    return path
+
+
+def partition_id(context: Context, clients: int) -> int:
+    """The partition id in the node-config. Raises ConfigError if it is missing or out of range."""
+    value = context.node_config.get("partition-id")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < clients:
+        raise ConfigError(
+            f"node-config partition-id = {value!r} is not allowed: it must be a whole number from 0 to "
+            f"{clients - 1} (clients = {clients}); start the node with --node-config "
+            f'"partition-id=0 num-partitions={clients}"'
+        )
+    return value
+
+
+def name_of(node_config: Mapping[str, Any]) -> dict[str, str]:
+    """The node's name, for the reply to the roll call; empty if it has none. Raises ConfigError for no name."""
+    if wire.NAME not in node_config:
+        return {}
+    name = node_config[wire.NAME]
+    if not is_name(name):
+        raise ConfigError(
+            f"node-config name = {name!r} is not allowed: it must be {FORM}; start the node with --node-config "
+            "'name=\"hospital-a\"'"
+        )
+    return {wire.NAME: str(name)}

@@ -1,0 +1,1 @@
+"""What a client keeps between rounds, on its own disk."""

@@ -1,0 +1,335 @@
+"""The requests of a node to a SuperLink's Fleet API, the same on each transport (Flower 1.39 to 1.42).
+
+The messages are those of `flwr.proto`, which are the same in these versions. Flower's own connection is not used:
+it repeats requests by itself, ends the process, takes answers of any size, and follows redirects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from flwr.proto.error_pb2 import Error as ErrorProto
+from flwr.proto.fab_pb2 import GetFabRequest, GetFabResponse
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    ActivateNodeResponse,
+    DeactivateNodeRequest,
+    DeactivateNodeResponse,
+    PullMessagesRequest,
+    PullMessagesResponse,
+    PushMessagesRequest,
+    PushMessagesResponse,
+    RegisterNodeFleetRequest,
+    RegisterNodeFleetResponse,
+    UnregisterNodeFleetRequest,
+    UnregisterNodeFleetResponse,
+)
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest, SendNodeHeartbeatResponse
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    ConfirmMessageReceivedResponse,
+    Metadata,
+    ObjectTree,
+    PullObjectRequest,
+    PullObjectResponse,
+    PushObjectRequest,
+    PushObjectResponse,
+)
+from flwr.proto.message_pb2 import Message as MessageProto
+from flwr.proto.node_pb2 import Node
+from flwr.proto.run_pb2 import GetRunRequest, GetRunResponse
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as Protobuf
+
+from .connection import (
+    ANSWER_BYTES,
+    Announced,
+    AnswerError,
+    Arrived,
+    Bundle,
+    Head,
+    KeyRefusedError,
+    LinkError,
+    NotThereYetError,
+    Run,
+    RunGoneError,
+    TooLargeError,
+)
+from .request_keys import Keys, Signed
+
+HEARTBEAT_SECONDS = 30.0
+"""The SuperLink believes that a node is gone after twice this time without a heartbeat."""
+
+HEARTBEAT_EVERY, HEARTBEAT_AGAIN = 20.0, 3.0
+"""Seconds between two heartbeats, and after one that failed."""
+
+GOODBYE_SECONDS = 3.0
+"""For the last answers, when the node ends."""
+
+MOST_OBJECTS, MOST_DEPTH = 20_000, 8
+"""Of a message's tree."""
+
+MOST_SMALL = 2 * 2**20
+"""Bytes of an answer that has neither an object nor an app nor a tree of objects."""
+
+KEYLESS, KEY = 2001, 2004
+REFUSALS = {
+    KEYLESS: "the SuperLink accepts registered keys only, and this node has none (code 2001): give "
+    "--auth-supernode-private-key, and register its public key with fedstride register",
+    KEY: "the SuperLink does not accept this node's key (code 2004): it is not registered there (see fedstride "
+    "register), or another node with it is connected, or was within the last minute",
+}
+"""What Flower's codes for a node that may not join mean (1.39 to 1.42)."""
+
+_CODE = re.compile(r'"code":\s*(\d+)')
+
+_ID = re.compile(r"[0-9a-f]{64}")
+_KIND = re.compile(r"[a-z0-9_.-]{1,100}", re.IGNORECASE)
+
+T = TypeVar("T", bound=Protobuf)
+
+
+class Transport(Protocol):
+    """Sends a request to one of the methods of the Fleet API."""
+
+    def call(self, method: str, request: bytes, signed: Signed, most: int, seconds: float | None) -> bytes:
+        """The answer, of at most `most` bytes. Raises LinkError, after `seconds` at the latest if given."""
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+class FleetLink:
+    """A connection to a SuperLink as a registered node; see `link.Link`.
+
+    Raises LinkError if the SuperLink does not accept the node. `seconds`: for each of its first answers.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        keys: Keys,
+        most_bytes: int = ANSWER_BYTES,
+        seconds: float | None = None,
+    ) -> None:
+        self._transport, self._keys, self._most = transport, keys, most_bytes
+        self._seconds = seconds
+        self._refused: LinkError | None = None  # what a heartbeat was answered
+        if keys.registers:
+            self._join("RegisterNode", RegisterNodeFleetRequest(public_key=keys.public), RegisterNodeFleetResponse)
+        self.node_id = self._activated()
+        self._seconds = None
+        self._ended = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._heart.start()
+
+    def _activated(self) -> int:
+        request = ActivateNodeRequest(public_key=self._keys.public, heartbeat_interval=HEARTBEAT_SECONDS)
+        return int(self._join("ActivateNode", request, ActivateNodeResponse).node_id)
+
+    def _join(self, method: str, request: Protobuf, kind: type[T]) -> T:
+        """As `_call`. Raises KeyRefusedError, with what to do, if this node may not join."""
+        try:
+            return self._call(method, request, kind)
+        except AnswerError as error:
+            code = _CODE.search(str(error))
+            if code is not None and int(code[1]) in REFUSALS:
+                raise KeyRefusedError(REFUSALS[int(code[1])]) from None
+            raise
+
+    @property
+    def _node(self) -> Node:
+        return Node(node_id=self.node_id)
+
+    def receive(self) -> Arrived | None:
+        """See `Link`."""
+        answer = self._call("PullMessages", PullMessagesRequest(node=self._node), PullMessagesResponse, self._most)
+        if not answer.messages_list:
+            return None
+        if not answer.message_object_trees:
+            raise AnswerError("the SuperLink sent a message without its tree of objects")
+        head = _head(answer.messages_list[0].metadata)
+        objects = _objects(answer.message_object_trees[0])
+        if head.target != self.node_id or head.id not in objects:
+            raise AnswerError(f"the SuperLink sent a message that is not for this node ({head.target})")
+        return Arrived(head, objects)
+
+    def run(self, run: int) -> Run:
+        """See `Link`."""
+        found = self._call("GetRun", GetRunRequest(node=self._node, run_id=run), GetRunResponse).run
+        if found.run_id != run:
+            raise AnswerError(f"the SuperLink describes run {found.run_id} instead of {run}")
+        overrides = {key: _scalar(value) for key, value in found.override_config.items()}
+        return Run(run, found.series_id, found.fab_hash, overrides)
+
+    def bundle(self, app_hash: str, run: int) -> Bundle:
+        """See `Link`. Raises AnswerError if the content has another SHA-256."""
+        request = GetFabRequest(node=self._node, hash_str=app_hash, run_id=run)
+        fab = self._call("GetFab", request, GetFabResponse, self._most).fab
+        if hashlib.sha256(fab.content).hexdigest() != app_hash:
+            raise AnswerError("the SuperLink sent an app with another SHA-256 than that of the run")
+        return Bundle(fab.content, dict(fab.verifications))
+
+    def content(self, run: int, object_id: str) -> bytes:
+        """See `Link`. Raises AnswerError if the content has another SHA-256 than the id says."""
+        request = PullObjectRequest(node=self._node, run_id=run, object_id=object_id)
+        answer = self._call("PullObject", request, PullObjectResponse, self._most)
+        if not answer.object_found:
+            raise RunGoneError("the SuperLink does not have a part of the message any more")
+        if not answer.object_available:
+            raise NotThereYetError("a part of the message has not arrived at the SuperLink")
+        if hashlib.sha256(answer.object_content).hexdigest() != object_id:
+            raise AnswerError("the SuperLink sent a part of a message with another SHA-256 than its id")
+        return bytes(answer.object_content)
+
+    def confirm(self, run: int, message: str) -> None:
+        """See `Link`."""
+        request = ConfirmMessageReceivedRequest(node=self._node, run_id=run, message_object_id=message)
+        self._call("ConfirmMessageReceived", request, ConfirmMessageReceivedResponse)
+
+    def send(self, reply: bytes, tree: Mapping[str, tuple[str, ...]], seconds: float) -> Announced:
+        """See `Link`."""
+        message_id = hashlib.sha256(reply).hexdigest()
+        message = MessageProto.FromString(reply.partition(b"\0")[2])
+        message.metadata.message_id = message_id
+        if not message.HasField("error"):
+            message.content.SetInParent()  # announced as empty; its objects follow
+        request = PushMessagesRequest(
+            node=self._node,
+            messages_list=[message],
+            message_object_trees=[_tree(message_id, tree)],
+            clientapp_runtime_list=[seconds],
+        )
+        answer = self._call("PushMessages", request, PushMessagesResponse, self._most)
+        return Announced(frozenset(answer.objects_to_push), answer.session_id)
+
+    def put(self, run: int, session: str, object_id: str, content: bytes) -> None:
+        """See `Link`. Raises AnswerError if the SuperLink does not store it."""
+        request = PushObjectRequest(
+            node=self._node, run_id=run, object_id=object_id, object_content=content, session_id=session
+        )
+        if not self._call("PushObject", request, PushObjectResponse).stored:
+            raise AnswerError("the SuperLink did not store a part of the reply")
+
+    def close(self) -> None:
+        """See `Link`."""
+        self._ended.set()
+        self._seconds = GOODBYE_SECONDS
+        with contextlib.suppress(LinkError):
+            self._call("DeactivateNode", DeactivateNodeRequest(node_id=self.node_id), DeactivateNodeResponse)
+            if self._keys.registers:
+                request = UnregisterNodeFleetRequest(node_id=self.node_id)
+                self._call("UnregisterNode", request, UnregisterNodeFleetResponse)
+        self._transport.close()
+
+    def _beat(self) -> None:
+        """Say again and again that this node is there. If the SuperLink has forgotten it, activate it again."""
+        pause = HEARTBEAT_EVERY
+        while not self._ended.wait(pause):
+            pause = HEARTBEAT_EVERY
+            request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT_SECONDS)
+            try:
+                if not self._call("SendNodeHeartbeat", request, SendNodeHeartbeatResponse).success:
+                    self._activated()
+            except KeyRefusedError as error:
+                self._refused = error
+                return
+            except LinkError:
+                pause = HEARTBEAT_AGAIN
+
+    def _call(self, method: str, request: Protobuf, kind: type[T], most: int = MOST_SMALL) -> T:
+        if self._refused is not None:
+            raise self._refused
+        most = min(most, self._most)
+        answer = self._transport.call(
+            method, request.SerializeToString(), self._keys.signed(), most, self._seconds
+        )
+        try:
+            found: T = kind.FromString(answer)
+            return found
+        except DecodeError:
+            raise AnswerError(f"the SuperLink's answer to {method} is not of the form that Flower has") from None
+
+
+def reply_object(to: Head, node: int, content: str, error: tuple[int, str] | None = None) -> bytes:
+    """The message object of a reply, whose metadata are made here.
+
+    `content`: the id of the content; empty for an error.
+
+    The form is that of Flower's `Message.deflate` (1.39 to 1.42).
+    """
+    created = time.time()
+    metadata = Metadata(
+        run_id=to.run,
+        message_id="",
+        src_node_id=node,
+        dst_node_id=to.source,
+        reply_to_message_id=to.id,
+        group_id=to.group,
+        ttl=max(to.created + to.ttl - created, 0.001),
+        message_type=to.kind,
+        created_at=created,
+        src_task_id=to.target_task,
+        dst_task_id=to.source_task,
+    )
+    failed = None if error is None else ErrorProto(code=error[0], reason=error[1])
+    body = MessageProto(metadata=metadata, error=failed).SerializeToString(deterministic=True)
+    return f"Message {content} {len(body)}".encode() + b"\0" + bytes(body)
+
+
+def _head(metadata: Metadata) -> Head:
+    """What a message says about itself. Raises AnswerError for impossible values."""
+    if not _KIND.fullmatch(metadata.message_type) or not math.isfinite(metadata.created_at + metadata.ttl):
+        raise AnswerError("the SuperLink sent a message whose type or time has another form")
+    return Head(
+        metadata.message_id,
+        metadata.run_id,
+        metadata.src_node_id,
+        metadata.dst_node_id,
+        metadata.group_id,
+        metadata.message_type,
+        metadata.created_at,
+        metadata.ttl,
+        metadata.src_task_id if metadata.HasField("src_task_id") else None,
+        metadata.dst_task_id if metadata.HasField("dst_task_id") else None,
+    )
+
+
+def _objects(tree: ObjectTree) -> tuple[str, ...]:
+    """The ids in a tree, each once. Raises TooLargeError if it is too large or too deep."""
+    found: dict[str, None] = {}
+    level: Sequence[Any] = [tree]
+    seen = depth = 0
+    while level:
+        depth += 1
+        seen += len(level)
+        if seen > MOST_OBJECTS or depth > MOST_DEPTH:
+            raise TooLargeError(
+                f"a message of more than {MOST_OBJECTS} objects, or nested deeper than {MOST_DEPTH}"
+            )
+        found.update((each.object_id, None) for each in level)
+        level = [child for each in level for child in each.children]
+    if not all(map(_ID.fullmatch, found)):
+        raise AnswerError("the SuperLink sent a tree of objects whose ids have another form")
+    return tuple(found)
+
+
+def _tree(root: str, children: Mapping[str, tuple[str, ...]]) -> ObjectTree:
+    return ObjectTree(object_id=root, children=[_tree(each, children) for each in children.get(root, ())])
+
+
+def _scalar(value: Any) -> bool | int | float | str:
+    kind = value.WhichOneof("scalar")
+    found = getattr(value, kind) if kind else ""
+    if not isinstance(found, (bool, int, float, str)):
+        raise AnswerError("the SuperLink sent a run whose configuration has a value of another type")
+    return found

@@ -1,0 +1,1 @@
+"""What a SuperLink needs of Flower: its server, its ServerApps, and the replies that nodes push."""

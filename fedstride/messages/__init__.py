@@ -1,0 +1,1 @@
+"""What is in messages between server and clients: names, limits, signatures."""

@@ -1,0 +1,267 @@
+"""A signed run: what a submitter asks of nodes, exactly, and for how long. Knows nothing of Flower and of nodes.
+
+What is signed (Ed25519) are these bytes: the domain word `fedstride-run-v1` and a zero byte, then canonical JSON
+(keys in order, no blanks, ASCII). It travels as one line in a run's configuration: format, id of the key,
+signature, and the JSON, with a blank between each.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from ..errors import ConfigError
+from ..settings import MOST_ROUNDS
+from .varying import Varies
+
+DOMAIN = b"fedstride-run-v1\0"
+FORMAT = "fedstride-run-1"
+
+RUN_CONFIG = "signed_run"
+"""The key of a run's configuration that has a signed run."""
+
+MOST_CHARACTERS = 2**20
+MOST_DAYS = 30
+DAY = 86400
+FUTURE_SECONDS = 300
+"""How far the clock of a submitter may be ahead of a node's."""
+
+MOST_NODES, MOST_FORMS = 100_000, 20
+
+Value = bool | int | float | str | list[Any]
+
+_HASH, _WORD = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{16}")
+_KEY, _SIGNATURE = re.compile(r"fpk_[0-9a-f]{32}"), re.compile(r"[A-Za-z0-9_-]{86}==")
+_NONCE, _PRINT = re.compile(r"[0-9a-f]{32}"), re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
+
+
+class UnlikeError(Exception):
+    """A message is not one of those that were signed. The text, one line, has names of keys and records."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form of the messages of a run.
+
+    `fixed`: values of its config. `varies`: the other ones. `records`: the digest (`form_of_arrays`) of each
+    record of arrays, by name; those named in `optional` may be missing.
+    """
+
+    name: str
+    kind: str  # train, evaluate, query
+    fixed: Mapping[str, Value]
+    varies: Mapping[str, Varies]
+    records: Mapping[str, str]
+    optional: tuple[str, ...] = ()
+
+    def differences(self, asked: Asked) -> list[str]:
+        """How a message of this kind differs from this form; empty if it does not."""
+        config = asked.config
+        allowed = {*self.fixed, *self.varies}
+        found = [f"it has the key {key!r}" for key in sorted(config.keys() - allowed)]
+        needed = {*self.fixed, *(key for key, each in self.varies.items() if not each.optional)}
+        found += [f"it has no {key!r}" for key in sorted(needed - config.keys())]
+        found += [
+            f"another {key!r}" for key in self.fixed if key in config and not same(config[key], self.fixed[key])
+        ]
+        found += [
+            f"{key!r} is not {each}"
+            for key, each in self.varies.items()
+            if key in config and not each.allows(config[key])
+        ]
+        found += [f"it has the record {name!r}" for name in sorted(asked.records.keys() - self.records.keys())]
+        missing = self.records.keys() - asked.records.keys() - set(self.optional)
+        found += [f"it has no record {name!r}" for name in sorted(missing)]
+        both = sorted(asked.records.keys() & self.records.keys())
+        return found + [f"other arrays in {name!r}" for name in both if asked.records[name] != self.records[name]]
+
+
+class Asked(NamedTuple):
+    """What a message says: its kind, the values of its config, and the digest of each of its records of arrays."""
+
+    kind: str
+    config: Mapping[str, Any]
+    records: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is signed."""
+
+    app: str  # SHA-256 of the bundle
+    run_config: Mapping[str, str]  # the run's configuration, without this signature
+    run: str  # the word of the run, which names the folder of what clients keep
+    resumes: bool  # whether the run goes on with what clients keep under this word
+    rounds: int
+    messages: int  # the most that a node answers, repeats not counted
+    forms: tuple[Form, ...]  # of its messages
+    nodes: tuple[str, ...]  # fingerprints of their public keys; empty: every node that trusts the key
+    nonce: str
+    signed_at: int  # seconds since 1970
+    expires: int
+
+    def form_of(self, asked: Asked) -> Form:
+        """The form of this message. Raises UnlikeError if none was signed."""
+        forms = [form for form in self.forms if form.kind == asked.kind]
+        if not forms:
+            raise UnlikeError(f"no message of the kind {asked.kind!r}")
+        differences = sorted(((form.differences(asked), form) for form in forms), key=lambda each: len(each[0]))
+        found, form = differences[0]
+        if found:
+            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+            raise UnlikeError(f"unlike the signed {form.name!r}: {found[0]}{more}")
+        return form
+
+    def fault(self, now: float) -> str:
+        """Why these terms do not hold at this time; empty if they do."""
+        if self.signed_at > now + FUTURE_SECONDS:
+            return "it is signed in the future; check the clocks"
+        return "" if now < self.expires else "it has expired"
+
+    def body(self) -> str:
+        """As canonical JSON."""
+        return canonical(
+            {each.name: getattr(self, each.name) for each in fields(self)}
+            | {"forms": _plain_forms(self.forms), "nodes": list(self.nodes)}
+        )
+
+
+class Signed(NamedTuple):
+    """Terms with a signature that is still to be verified, over `to_sign(body)`."""
+
+    terms: Terms
+    key: str  # the id of the public key, see `signatures.key_id`
+    signature: str  # base64 (URL-safe) of 64 bytes
+    body: str
+
+    def dump(self) -> str:
+        """As one line."""
+        return f"{FORMAT} {self.key} {self.signature} {self.body}"
+
+
+def to_sign(body: str) -> bytes:
+    """The bytes that are signed."""
+    return DOMAIN + body.encode("ascii")
+
+
+def load(text: object) -> Signed:
+    """The signed run in this text. Raises ConfigError if it is none, or of another version."""
+    parts = text.split(" ", 3) if isinstance(text, str) and len(text) <= MOST_CHARACTERS else []
+    if len(parts) != 4 or parts[0] != FORMAT or not text.isascii():  # type: ignore[attr-defined]
+        raise ConfigError(f"it is not a signed run of the format {FORMAT}; use the same version of fedstride")
+    _, key, signature, body = parts
+    if not _KEY.fullmatch(key) or not _SIGNATURE.fullmatch(signature):
+        raise ConfigError("the signature of the run has another form; sign it with fedstride submit --key")
+    return Signed(parse_body(body), key, signature, body)
+
+
+def parse_body(body: str) -> Terms:
+    """What this canonical JSON says. Raises ConfigError for any other text."""
+    try:
+        terms = _terms(json.loads(body, object_pairs_hook=_once, parse_constant=_no_number))
+        if terms.body() != body:
+            raise ValueError("it is not written in the one way in which it is signed")
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, OverflowError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"the signed run has another form: {reason}; use the same version of fedstride"
+        ) from None
+    return terms
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of this value. Raises ValueError for numbers that JSON does not have."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=dict)
+
+
+def form_of_arrays(arrays: Iterable[tuple[str, str, Iterable[int]]]) -> str:
+    """A digest of the names, dtypes and shapes of arrays."""
+    listed = sorted([name, dtype, list(shape)] for name, dtype, shape in arrays)
+    return sha256(json.dumps(listed).encode()).hexdigest()
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values of a config are the same, also in type: 1, 1.0 and True are not."""
+    return type(one) is type(other) and repr(one) == repr(other)
+
+
+def _plain_forms(forms: Iterable[Form]) -> dict[str, Any]:
+    """The forms, with what all of them say written once."""
+    listed = list(forms)
+    common = {
+        key: value
+        for key, value in listed[0].fixed.items()
+        if all(key in form.fixed and same(form.fixed[key], value) for form in listed)
+    }
+    own = [
+        {
+            "name": form.name,
+            "kind": form.kind,
+            "fixed": {key: value for key, value in form.fixed.items() if key not in common},
+            "varies": {key: each.plain() for key, each in form.varies.items()},
+            "records": dict(form.records),
+            "optional": sorted(form.optional),
+        }
+        for form in listed
+    ]
+    return {"all": common, "each": own}
+
+
+def _terms(values: Any) -> Terms:
+    """Raises ValueError, TypeError or KeyError for values of another form."""
+    names = {each.name for each in fields(Terms)}
+    _require(isinstance(values, dict) and values.keys() == names, "other keys")
+    found = Terms(**values | {"forms": _forms(values["forms"]), "nodes": tuple(values["nodes"])})
+    _require(_is(found.app, _HASH) and _is(found.run, _WORD) and _is(found.nonce, _NONCE), "app, run or nonce")
+    texts = isinstance(found.run_config, dict) and all(isinstance(each, str) for each in found.run_config.values())
+    _require(texts and type(found.resumes) is bool, "run_config or resumes")
+    _require(len(found.nodes) <= MOST_NODES and all(_is(each, _PRINT) for each in found.nodes), "nodes")
+    numbers = found.rounds, found.messages, found.signed_at, found.expires
+    _require(all(type(each) is int and 0 <= each < 2**62 for each in numbers), "a number")
+    _require(0 <= found.rounds <= MOST_ROUNDS, "rounds")
+    _require(0 < found.expires - found.signed_at <= MOST_DAYS * DAY, f"valid for more than {MOST_DAYS} days")
+    return found
+
+
+def _forms(values: Any) -> tuple[Form, ...]:
+    _require(values.keys() == {"all", "each"} and 0 < len(values["each"]) <= MOST_FORMS, "forms")
+    found = []
+    for each in values["each"]:
+        _require(each.keys() == {"name", "kind", "fixed", "varies", "records", "optional"}, "a form")
+        fixed, varies = values["all"] | each["fixed"], {key: Varies.of(it) for key, it in each["varies"].items()}
+        _require(all(map(is_value, fixed.values())) and not fixed.keys() & varies.keys(), "values of a form")
+        texts = each["name"], each["kind"], *each["records"].values(), *each["optional"]
+        _require(all(isinstance(text, str) for text in texts), "names of a form")
+        _require(all(name in each["records"] for name in each["optional"]), "records of a form")
+        found.append(Form(each["name"], each["kind"], fixed, varies, each["records"], tuple(each["optional"])))
+    _require(len({form.name for form in found}) == len(found), "two forms of one name")
+    return tuple(found)
+
+
+def is_value(value: Any) -> bool:
+    """Whether a value of a config can be signed: a number that is finite, a text, a bool, or a list of them."""
+    each = value if isinstance(value, list) else [value]
+    return all(type(one) in (bool, int, str) or (type(one) is float and math.isfinite(one)) for one in each)
+
+
+def _is(value: Any, form: re.Pattern[str]) -> bool:
+    return isinstance(value, str) and form.fullmatch(value) is not None
+
+
+def _require(holds: object, what: str) -> None:
+    if not holds:
+        raise ValueError(what)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _require(len(dict(pairs)) == len(pairs), "a key twice")
+    return dict(pairs)
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number")

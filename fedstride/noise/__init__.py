@@ -1,0 +1,1 @@
+"""Noise for privacy: exact samples, their secret, and what they cost."""

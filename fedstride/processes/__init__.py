@@ -1,0 +1,1 @@
+"""How processes start, wait, end, and write to a terminal."""

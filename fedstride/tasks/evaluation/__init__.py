@@ -1,0 +1,1 @@
+"""Figures of a model on examples, and the examples on which they are measured."""

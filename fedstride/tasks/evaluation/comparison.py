@@ -1,0 +1,157 @@
+"""The figures of models on the same rows of a site, with intervals, and their paired differences.
+
+A figure is the mean over the seeds of training. Its interval is of the rows alone
+(`fedstride/figures/intervals.py`): of an AUROC of two classes by DeLong's method, else by a bootstrap of the
+site's rows. The spread is the standard deviation over the seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ...figures import intervals
+from ...figures.intervals import Estimate, Interval
+from ...figures.scores import EXACT
+from .per_row import PerRow
+
+AUROC = "auroc"
+
+
+class Found(NamedTuple):
+    """A figure or a difference of two, with its interval and its variance by the same method (NaN if unknown).
+
+    `spread`: over the seeds, NaN with one.
+    """
+
+    value: float
+    interval: Interval
+    spread: float
+    variance: float
+
+
+@dataclass(frozen=True)
+class At:
+    """What was found on the held-out rows of a site, or of all.
+
+    `figures`: by column, and by name of the figure. `differences`: the first column less the other one. `enough`:
+    for which figures there are enough rows to say something.
+    """
+
+    site: str
+    rows: int
+    figures: Mapping[str, Mapping[str, Found]]
+    differences: Mapping[tuple[str, str], Mapping[str, Found]]
+    enough: Mapping[str, bool]
+
+
+Columns = Mapping[str, Sequence[PerRow]]
+"""By column: what each seed's model gives on the same rows."""
+
+Pairs = Sequence[tuple[str, str]]
+
+
+def at_site(name: str, columns: Columns, pairs: Pairs, seed: int) -> At:
+    """On the rows of one site. `seed`: of the bootstrap."""
+    first = next(iter(columns.values()))[0]
+    found = bootstrapped(name, [first.rows], columns, pairs, seed)
+    return _by_delong(found, columns, pairs) if AUROC in first.names and _one_column(first) else found
+
+
+def bootstrapped(name: str, sizes: Sequence[int], columns: Columns, pairs: Pairs, seed: int) -> At:
+    """By the bootstrap alone, of the rows of several sites of these sizes, one after the other."""
+    names = next(iter(columns.values()))[0].names
+
+    def figures(counts: np.ndarray | None) -> np.ndarray:
+        """Of each column the mean over its seeds, one column after the other."""
+        return np.concatenate(
+            [np.mean([each.figures(counts) for each in seeds], axis=0) for seeds in columns.values()]
+        )
+
+    values, draws = figures(None), intervals.bootstrap(sizes, figures, seed)
+    by_seed = {column: np.stack([each.figures() for each in seeds]) for column, seeds in columns.items()}
+    place = {(column, figure): i for i, (column, figure) in enumerate((c, f) for c in columns for f in names)}
+
+    def of(column: str) -> dict[str, Found]:
+        where = {figure: place[column, figure] for figure in names}
+        return {
+            figure: Found(
+                float(values[at]),
+                intervals.of_draws(draws[:, at]),
+                _spread(by_seed[column][:, names.index(figure)]),
+                intervals.variance_of_draws(draws[:, at]),
+            )
+            for figure, at in where.items()
+        }
+
+    def difference(one: str, other: str) -> dict[str, Found]:
+        found = {}
+        for number, figure in enumerate(names):
+            a, b = place[one, figure], place[other, figure]
+            spread = _spread(by_seed[one][:, number] - by_seed[other][:, number])
+            apart = draws[:, a] - draws[:, b]
+            found[figure] = Found(
+                float(values[a] - values[b]),
+                intervals.of_draws(apart),
+                spread,
+                intervals.variance_of_draws(apart),
+            )
+        return found
+
+    each = next(iter(columns.values()))[0]
+    return At(
+        name,
+        sum(sizes),
+        {column: of(column) for column in columns},
+        {pair: difference(*pair) for pair in pairs},
+        {figure: intervals.enough(sum(sizes), _kinds(each) if figure in EXACT else ()) for figure in names},
+    )
+
+
+def _by_delong(found: At, columns: Columns, pairs: Pairs) -> At:
+    """The same with DeLong's intervals for the AUROC, if there are rows of both kinds."""
+    positive = next(iter(columns.values()))[0].scores()[1][:, 0]
+    if positive.all() or not positive.any():
+        return found
+    scores = np.stack([each.scores()[0][:, 0] for seeds in columns.values() for each in seeds])
+    areas = intervals.areas(scores, positive)
+    weights: dict[str, np.ndarray] = {}
+    start = 0
+    for column, seeds in columns.items():
+        weights[column] = np.zeros(len(scores))
+        weights[column][start : start + len(seeds)] = 1.0 / len(seeds)
+        start += len(seeds)
+    figures = {
+        column: {**each, AUROC: _of(each[AUROC], areas.of(weights[column]), intervals.of_area)}
+        for column, each in found.figures.items()
+    }
+    differences = {
+        (one, other): {
+            **each,
+            AUROC: _of(each[AUROC], areas.of(weights[one] - weights[other]), intervals.of_difference),
+        }
+        for (one, other), each in found.differences.items()
+    }
+    return At(found.site, found.rows, figures, differences, found.enough)
+
+
+def _of(found: Found, estimate: Estimate, interval: Callable[[Estimate], Interval]) -> Found:
+    return found._replace(interval=interval(estimate), variance=estimate.variance)
+
+
+def _one_column(rows: PerRow) -> bool:
+    return int(rows.scores()[1].shape[1]) == 1
+
+
+def _kinds(rows: PerRow) -> list[int]:
+    """How many rows of each kind the class or label has that has fewest."""
+    positive = rows.scores()[1].sum(0)
+    return [int(positive.min()), int((rows.rows - positive).min())]
+
+
+def _spread(values: np.ndarray) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else math.nan

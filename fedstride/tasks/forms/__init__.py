@@ -1,0 +1,1 @@
+"""How an example is written and prepared: columns, images, sound, text."""

@@ -1,0 +1,51 @@
+"""Files of comma-separated values, row by row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...errors import DataError
+from ..files import opened
+
+LONGEST_FIELD = 2**30
+"""Characters of a field; the default of `csv` is too small for long texts."""
+
+
+def rows(
+    path: Path, repair: str, *, separator: str = ",", encoding: str = "utf-8-sig"
+) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of each row that is not empty; `line` is the row's first one, from 1. `NAME.gz` is unpacked.
+
+    The default encoding is UTF-8, with or without a byte order mark. Raises DataError, with file, line and what
+    `repair` says, for bytes that are not of the encoding, and for a damaged or truncated file.
+    """
+    last = 0
+    try:
+        with opened(path) as file:
+            reader = csv.reader(
+                io.TextIOWrapper(file, encoding=encoding, newline=""), delimiter=separator, strict=True
+            )
+            while (row := _next(reader)) is not None:
+                first, last = last + 1, reader.line_num
+                if row:  # some editors add an empty line at the end
+                    yield first, row
+    except csv.Error as error:
+        raise DataError(f"{path}, after line {last}: damaged or truncated ({error}); {repair}") from error
+    except UnicodeDecodeError as error:
+        name = "UTF-8" if encoding == "utf-8-sig" else encoding
+        raise DataError(f"{path}, after line {last}: the bytes are not {name}; {repair}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is damaged or cannot be read: {error}; {repair}") from error
+
+
+def _next(reader: Iterator[list[str]]) -> list[str] | None:
+    """The next row, or None. The limit is the whole process's, so it is changed for one row only."""
+    limit = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        return next(reader, None)
+    finally:
+        csv.field_size_limit(limit)

@@ -1,0 +1,64 @@
+"""Reads many files, and says of all that do not fit what their faults are, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from ....errors import DataError
+
+SHOWN = 3
+"""Files of a kind of fault that a message names."""
+
+OTHER = "other faults"
+
+Read = TypeVar("Read")
+
+
+class FileError(DataError):
+    """A file that does not fit: the kind of its fault, the whole line about it, and what to do about the kind."""
+
+    def __init__(self, kind: str, text: str, remedy: str) -> None:
+        super().__init__(f"{text}; {remedy}" if remedy else text)
+        self.kind, self.remedy = kind, remedy
+
+
+def each_of(files: Sequence[Path], read: Callable[[Path], Read]) -> Iterator[Read]:
+    """What `read` returns for each file. All files are read, so that a fault of one does not hide those of others.
+
+    Raises DataError behind the last one: that of the file if one alone does not fit, else one with the number of
+    files of each kind of fault, the names of a few, and what to do.
+    """
+    faults: list[tuple[Path, DataError]] = []
+    for file in files:
+        try:
+            found = read(file)
+        except DataError as error:
+            faults.append((file, error))
+        else:
+            if not faults:
+                yield found
+    if faults:
+        raise joined(faults, len(files))
+
+
+def joined(faults: Sequence[tuple[Path, DataError]], count: int) -> DataError:
+    """One error for the faults of some of `count` files."""
+    if len(faults) == 1:
+        return faults[0][1]
+    kinds: dict[str, list[Path]] = {}
+    what_to_do: dict[str, str] = {}
+    for file, error in faults:
+        kind, remedy = (error.kind, error.remedy) if isinstance(error, FileError) else (OTHER, "")
+        kinds.setdefault(kind, []).append(file)
+        what_to_do.setdefault(kind, remedy or f"the first with {kind}: {error}")
+    said = ", ".join(f"{len(files)} with {kind} ({_names(files)})" for kind, files in kinds.items())
+    remedies = list(dict.fromkeys(what_to_do.values()))[:SHOWN]
+    folder = faults[0][0].parent.parent
+    return DataError(f"{folder}: {len(faults)} of {count} files cannot be used: {said}; {'; '.join(remedies)}")
+
+
+def _names(files: Iterable[Path]) -> str:
+    named = [f"{file.parent.name}/{file.name}" for file in files]
+    return ", ".join(named[:SHOWN]) + (", ..." if len(named) > SHOWN else "")

@@ -1,0 +1,1 @@
+"""Tables of a node's own: files, rows, cells, and the examples in them."""

@@ -1,0 +1,88 @@
+"""Rows of a table as text, some thousands at a time, with their places in the file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ....errors import DataError, nearest
+from ...evaluation.holdout import digest_of
+from ...forms.columns import alike
+from ..checks import quoted
+
+CHUNK = 4096  # rows that are in memory as text at a time
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows: the cells of each wanted column, and for each row its number in the file; `unit` says of what.
+
+    `digests`: of each whole row, whatever columns are wanted.
+    """
+
+    source: Path
+    unit: str  # line or row
+    numbers: Sequence[int]
+    cells: Mapping[str, Sequence[str]]
+    digests: Sequence[bytes]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def error(self, position: int, column: str, what: str) -> DataError:
+        """The error for a cell of the row at this position."""
+        return DataError(f"{self.source}, {self.unit} {self.numbers[position]}, column {quoted(column)}: {what}")
+
+
+def positions(source: Path, found: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Where the wanted columns are among those of the file. Raises DataError if one is missing or there twice."""
+    times, places = Counter(found), {name: at for at, name in enumerate(found)}
+    for name in wanted:
+        if times[name] > 1:
+            raise DataError(f"{source} has {times[name]} columns {quoted(name)}; give each column another name")
+        if not times[name]:
+            raise _missing(source, found, name)
+    return [places[name] for name in wanted]
+
+
+def _missing(source: Path, found: Sequence[str], name: str) -> DataError:
+    close = [other for other in found if other.casefold() == name.casefold()] or nearest(name, found, 1)
+    hint = f" (did you mean {quoted(close[0])}?)" if close else ""
+    if len(found) == 1 and (other := next((mark for mark in ";\t|" if mark in found[0]), None)):
+        hint = (
+            f": its header has no comma but {other!r}; separate columns by commas, or write separator = {other!r} "
+            "in [file] of the data file"
+        )
+    return DataError(
+        f"{source} has no column {quoted(name)}{hint}; its columns are {quoted(', '.join(found), 200)}, and the "
+        "task chooses them by name"
+    )
+
+
+class RowDigests:
+    """The digests of rows with these columns; the order of the columns does not matter."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._order = sorted(range(len(names)), key=lambda place: (names[place], place))
+        self._names = [names[place] for place in self._order]
+
+    def of(self, cells: Sequence[str]) -> bytes:
+        """The digest of a row; blanks at the ends of its cells, and how a number is written, do not matter."""
+        parts = (
+            part for name, at in zip(self._names, self._order, strict=True) for part in (name, alike(cells[at]))
+        )
+        return digest_of("\x1f".join(parts).encode("utf-8", "surrogatepass"))
+
+
+def in_chunks(rows: Iterator[tuple[int, list[str]]]) -> Iterator[list[tuple[int, list[str]]]]:
+    """The rows, at most CHUNK at a time."""
+    chunk = []
+    for row in rows:
+        chunk.append(row)
+        if len(chunk) == CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,0 +1,1 @@
+"""A site's own file about its data (`data.toml`), and what it says of them."""

@@ -1,0 +1,179 @@
+"""Reads what a site's own file says of its data, and refuses what it cannot mean."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeGuard
+
+from ..forms.columns import twice
+from ..reading import sample_of
+from .dictionary import CATEGORY, GOALS, NEEDED, NUMBER, OPTIONAL, SCALE, TEXT, Cells, Dictionary
+
+SAMPLES, MOST_SAMPLES = "samples", 100_000
+
+_FORMS = (
+    '"number", "text", a list of categories, or a table as { least = 0, most = 120, whole = true, empty = true }'
+)
+
+
+def cells_of(said: object) -> Cells:
+    """From `"number"`, `"text"`, a list of categories, or a table. Raises ValueError for anything else."""
+    if said in (NUMBER, TEXT):
+        return Cells(str(said))
+    if isinstance(said, list):
+        said = {"categories": said}
+    if not isinstance(said, dict):
+        raise ValueError(f"{str(said)[:60]!r} is not allowed: it must be {_FORMS}")
+    given = dict(said)
+    empty = _flag(given, "empty")
+    if "categories" in given:
+        found = Cells(CATEGORY, categories=_names(given.pop("categories")), empty=empty)
+    elif TEXT in given:
+        if not _flag(given, TEXT):
+            raise ValueError(f"text = false is not allowed: it must be {_FORMS}")
+        found = Cells(TEXT, empty=empty)
+    else:
+        least, most = given.pop("least", -math.inf), given.pop("most", math.inf)
+        if not _is_number(least) or not _is_number(most) or least > most:
+            raise ValueError("least and most must be numbers, and least not above most")
+        found = Cells(NUMBER, float(least), float(most), _flag(given, "whole"), empty=empty)
+    if given:
+        raise ValueError(f"{next(iter(given))!r} is not allowed here: it must be {_FORMS}")
+    return found
+
+
+def expanded(columns: object) -> object:
+    """The same with a column for each sample of a signal, which is said as `{ samples = 500 }`, with other keys.
+
+    Raises ValueError, with the column, for another number of samples.
+    """
+    if not isinstance(columns, dict):
+        return columns
+    found: dict[str, object] = {}
+    for name, said in columns.items():
+        if not isinstance(said, dict) or SAMPLES not in said:
+            found[name] = said
+            continue
+        count = said[SAMPLES]
+        if type(count) is not int or not 1 <= count <= MOST_SAMPLES:
+            needed = f"a whole number from 1 to {MOST_SAMPLES}"
+            raise ValueError(f"column {name!r}: samples = {count!r} must be {needed}")
+        for at in range(count):
+            each = {key: value for key, value in said.items() if key != SAMPLES}
+            if isinstance(each.get("from"), str):
+                each["from"] = sample_of(each["from"], at)
+            found[sample_of(name, at)] = each
+    return found
+
+
+def read_columns(columns: object, targets: object) -> Dictionary:
+    """The dictionary of a table. Raises ValueError, with the column, for what is not allowed."""
+    if not isinstance(columns, dict) or not columns:
+        raise ValueError('[columns] must name at least one column, as in age = "number"')
+    found = {}
+    for name, said in columns.items():
+        try:
+            found[name.strip()] = cells_of(said)
+        except ValueError as error:
+            raise ValueError(f"column {name!r}: {error}") from None
+    if not isinstance(targets, list) or not all(isinstance(each, str) for each in targets):
+        raise ValueError('targets must be a list of columns that may be predicted, as in targets = ["diagnosis"]')
+    for name in targets:
+        if name not in found:
+            raise ValueError(f"targets: {name!r} is not in [columns]")
+        if found[name].empty or found[name].kind == TEXT:
+            raise ValueError(
+                f"targets: {name!r} cannot be predicted: its cells must be numbers or categories, never empty"
+            )
+    return Dictionary(found, tuple(targets))
+
+
+def read_examples(said: object) -> Dictionary:
+    """The form of examples that are no table. Raises ValueError for what is not allowed."""
+    kinds = ", ".join(NEEDED)
+    if not isinstance(said, dict) or said.get("kind") not in NEEDED:
+        raise ValueError(f"[examples] must have a kind: one of {kinds}")
+    given = {name: value for name, value in said.items() if name != "kind"}
+    needed = NEEDED[said["kind"]]
+    if "scale" in needed:
+        given.setdefault("scale", SCALE.get(said["kind"], 1.0))
+    goals = [name for name in GOALS if name in given]
+    if len(goals) != 1:
+        raise ValueError(f"[examples] must have one of {', '.join(GOALS)}: their number, or the names of classes")
+    optional = [key for key in OPTIONAL.get(said["kind"], ()) if key in given]
+    different = sorted(set(given) ^ {*needed, *goals, *optional})
+    if different:
+        what = "is missing" if different[0] in needed else "is not a key"
+        raise ValueError(
+            f"[examples]: {different[0]} {what}; kind = {said['kind']!r} has {', '.join([*needed, *goals])}"
+        )
+    for name, value in given.items():
+        _CHECKS[name](name, value)
+    if "scale" in given:
+        given["scale"] = float(given["scale"])
+    return Dictionary(examples={"kind": said["kind"], **given})
+
+
+def _flag(given: dict[str, Any], name: str) -> bool:
+    value = given.pop(name, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} = {value!r} must be true or false")
+    return value
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _names(said: object) -> tuple[str, ...]:
+    if not isinstance(said, list) or not all(isinstance(each, str) and each.strip() for each in said):
+        raise ValueError('categories must be a list of texts, as in ["female", "male"]')
+    names = tuple(each.strip() for each in said)
+    if twice(names) is not None or not names or any("|" in each for each in names):
+        raise ValueError("categories must be different (1 and 1.0 are one), at least one, and without |")
+    return names
+
+
+def _count(name: str, value: object) -> None:
+    if type(value) is not int or value < 1:
+        raise ValueError(f"[examples]: {name} = {value!r} must be a whole number of at least 1")
+
+
+def _one(name: str, value: object) -> None:
+    if type(value) is not int or value != 1:
+        raise ValueError(f"[examples]: {name} = {value!r} must be 1: one risk is predicted, from time and event")
+
+
+def _shape(name: str, value: object) -> None:
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"[examples]: {name} = {value!r} must be a list, as in [3, 64, 64]")
+    for each in value:
+        _count(name, each)
+
+
+def _scale(name: str, value: object) -> None:
+    if not _is_number(value) or not 0 < float(str(value)) < math.inf:
+        raise ValueError(f"[examples]: {name} = {value!r} must be a number above 0")
+
+
+def _switch(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"[examples]: {name} = {value!r} must be true or false")
+
+
+def _classes(name: str, value: object) -> None:
+    _names(value) if isinstance(value, list) else _count(name, value)
+
+
+_CHECKS = {
+    "shape": _shape,
+    "scale": _scale,
+    "vocabulary": _count,
+    "rate": _count,
+    "classes": _classes,
+    "labels": _count,
+    "values": _count,
+    "survival": _one,
+    "empty": _switch,
+    "any_form": _switch,
+}

@@ -1,0 +1,1 @@
+"""Numbers about the data of all sites, from what each of them computes alone."""

@@ -1,0 +1,177 @@
+"""The median of a column over all sites, from bins of its cells that each site makes alone.
+
+A site divides the cells of a column that are not missing into at most 64 bins of about equal numbers. Each has at
+least `LEAST` cells, also where a site says something of fewer rows, so that the result does not depend on what
+runs where. The outer bins are open. An edge is (k + 1/2) s with a whole number k, whatever the cells beside it.
+The step s is a power of two, between 1/512 and 1/256 of the range that is left without the `LEAST` lowest and
+highest cells.
+
+Of the n cells of all sites, the bins give bounds of how many are below a number t:
+
+    lower(t) = cells of bins that end at t or before      upper(t) = those of bins that begin before t
+
+So the median is at least the largest edge t with upper(t) < n / 2, and at most the smallest one with
+lower(t) > n / 2. The value itself takes the cells of a bin as spread evenly over it, and those of an open bin as
+at its inner edge. Its error is the distance to the farther one of the two bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ...errors import ReplyError
+from ...figures.score_bins import LARGEST, MAX_COUNT
+
+LEAST: Final = 20
+"""Cells of a bin, at least."""
+
+MOST_BINS: Final = 64
+"""Of a column, whatever other columns a run has: a site says the same to all."""
+
+
+STEP_BITS: Final = 8
+FLOAT_BITS: Final = 20
+"""A step is not finer than cells of 24 bits are."""
+
+
+class Cells(NamedTuple):
+    """Bins of the cells of a column: the inner edges (m - 1,), ascending, and the number of cells in each (m,)."""
+
+    edges: np.ndarray
+    counts: np.ndarray
+
+
+NOTHING: Final = Cells(np.zeros(0), np.zeros(0))
+"""Of a column of which a site says nothing."""
+
+
+class Median(NamedTuple):
+    """A median, and how far it can be from that of the cells themselves: infinite if that is not known."""
+
+    value: float
+    error: float
+
+
+def cells_of(values: np.ndarray, least: int) -> Cells:
+    """The bins of the cells of a column, float (n,), of which NaN are missing.
+
+    `least`: the smallest number of rows of which the site says something. If fewer cells are missing, they are
+    counted in the bin in the middle: how many they are is not said.
+    """
+    least = max(least, LEAST)
+    filled = values[~np.isnan(values)].astype(np.float64)
+    if len(filled) < least:
+        return NOTHING
+    filled.sort()
+    edges = _edges(filled, least)
+    counts = np.diff(np.searchsorted(filled, edges), prepend=0, append=len(filled)).astype(np.float64)
+    if (gone := len(values) - len(filled)) < least:
+        counts[int(np.searchsorted(np.cumsum(counts), len(filled) / 2))] += gone
+    return Cells(edges, counts)
+
+
+def _edges(cells: np.ndarray, least: int) -> np.ndarray:
+    """The inner edges of bins of these cells, which are sorted: each of at least so many."""
+    total, inner = len(cells), cells[least - 1 : len(cells) - least + 1]
+    if not len(inner) or inner[0] == inner[-1]:
+        return np.zeros(0)
+    finest = math.frexp(float(np.abs(inner[[0, -1]]).max()))[1] - FLOAT_BITS
+    step = 2.0 ** max(math.frexp(float(inner[-1] - inner[0]))[1] - 1 - STEP_BITS, finest)
+    possible = (np.unique(np.floor(inner / step - 0.5)) + 1.5) * step  # the next one above each cell
+    upto = np.searchsorted(cells, possible)
+    found: list[int] = []
+    done = 0
+    while len(found) < MOST_BINS - 1:
+        size = max(least, -(-(total - done) // (MOST_BINS - len(found))))
+        at = int(np.searchsorted(upto, done + size))
+        if at == len(upto) or total - int(upto[at]) < least:
+            break
+        found.append(at)
+        done = int(upto[at])
+    return np.asarray(possible[found], np.float64)
+
+
+def median(sites: Sequence[Cells]) -> Median | None:
+    """The median of the cells of all sites; None if no site has two bins."""
+    told = [each for each in sites if len(each.edges)]
+    if not told:
+        return None
+    knots = np.unique(np.concatenate([each.edges for each in told]))
+    lower, upper = (sum(_below(each, knots, side) for each in sites) for side in ("right", "left"))
+    half = sum(float(each.counts.sum()) for each in sites) / 2
+    least = knots[upper < half].max(initial=-math.inf)
+    most = knots[lower > half].min(initial=math.inf)
+    value = float(np.clip(_even(told, knots), least, most))
+    return Median(value, float(max(value - least, most - value)))
+
+
+def _below(site: Cells, knots: np.ndarray, side: str) -> Any:
+    """How many cells are below each knot: for side "right" at least, for "left" at most."""
+    if not len(site.counts):
+        return np.zeros(len(knots))
+    upto = np.cumsum(site.counts)
+    if side == "left":
+        return upto[np.searchsorted(site.edges, knots, "left")]
+    ended = np.searchsorted(site.edges, knots, "right")
+    return np.where(ended > 0, upto[ended - 1], 0.0)
+
+
+def _even(sites: Sequence[Cells], knots: np.ndarray) -> float:
+    """The median if the cells of a bin are spread evenly over it, and those of an open one are at its edge."""
+    before, upto = np.zeros(len(knots)), np.zeros(len(knots))  # without and with the cells at a knot
+    for each in sites:
+        at_edge = np.cumsum(each.counts)[:-1]
+        inside = np.interp(knots, each.edges, at_edge, left=0.0, right=float(each.counts.sum()))
+        before += np.where(knots == each.edges[0], 0.0, inside)
+        upto += np.where(knots == each.edges[-1], each.counts.sum(), inside)
+    half = sum(float(each.counts.sum()) for each in sites) / 2
+    at = int(np.argmax(upto >= half))
+    if at == 0 or before[at] < half:
+        return float(knots[at])
+    share = (half - upto[at - 1]) / (before[at] - upto[at - 1])
+    return float(knots[at - 1] + share * (knots[at] - knots[at - 1]))
+
+
+# ---------------------------------------------------------------- in a message
+
+
+def packed(columns: Sequence[Cells]) -> list[float]:
+    """The bins of all columns as one list: of each their number, the inner edges, and the numbers of cells."""
+    return [
+        number
+        for each in columns
+        for number in (float(len(each.counts)), *each.edges.tolist(), *each.counts.tolist())
+    ]
+
+
+def unpacked(numbers: object, columns: int) -> list[Cells]:
+    """The bins of so many columns. Raises ReplyError for what cannot be bins that `packed` wrote."""
+    if not isinstance(numbers, list) or not all(type(each) is float for each in numbers):
+        raise ReplyError("the bins of columns are not a list of numbers")
+    found, start = [], 0
+    for _ in range(columns):
+        size = numbers[start] if start < len(numbers) else -1.0
+        if not (0 <= size <= MOST_BINS and size == int(size)):
+            raise ReplyError(f"a column with {size:g} bins, which must be 0 to {MOST_BINS}")
+        inner = max(int(size) - 1, 0)
+        edges = np.array(numbers[start + 1 : start + 1 + inner])
+        counts = np.array(numbers[start + 1 + inner : start + 1 + inner + int(size)])
+        found.append(_checked(Cells(edges, counts), int(size)))
+        start += 1 + inner + int(size)
+    if start != len(numbers):
+        raise ReplyError(f"{len(numbers)} numbers for the bins of {columns} columns, which have {start}")
+    return found
+
+
+def _checked(cells: Cells, size: int) -> Cells:
+    if len(cells.counts) != size:
+        raise ReplyError(f"a column with {len(cells.counts)} numbers of cells for {size} bins")
+    if not (np.abs(cells.edges) < LARGEST).all() or not (cells.edges[:-1] < cells.edges[1:]).all():
+        raise ReplyError("edges of bins that are not finite or do not ascend")
+    if not ((cells.counts >= 1) & (cells.counts <= MAX_COUNT) & (cells.counts == np.floor(cells.counts))).all():
+        raise ReplyError(f"a bin with a number of cells that is not a whole number from 1 to {MAX_COUNT:.0e}")
+    return cells

@@ -1,0 +1,1 @@
+"""The apps that a node runs, and whose signature it demands."""

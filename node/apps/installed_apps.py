@@ -1,0 +1,251 @@
+"""The apps that a node runs: who signed them, what they say about themselves, and a copy that no app writes to.
+
+Nothing is taken from what the SuperLink says about a run but the SHA-256 of its app and the signature.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import shutil
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from cryptography.exceptions import InvalidSignature
+
+from fedstride.errors import ConfigError
+from fedstride.faults import Kind
+from fedstride.flower.for_nodes.connection import Bundle, Run
+from fedstride.messages.app_signatures import RUN_CONFIG, decode, load, signed_bytes
+
+from ..log.log_lines import RefusedError
+from .trusted_keys import public_key
+
+MANIFEST = "pyproject.toml"
+MOST_MANIFEST = 2**20
+MOST_FILES, MOST_BYTES = 10_000, 512 * 2**20
+"""Of an unpacked app."""
+
+COMPILE_SECONDS = 120
+
+BROKEN = (ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, struct.error)
+"""What Python raises when it reads a bundle that is not an archive, or that is damaged."""
+
+
+class App(NamedTuple):
+    """An app, as its verified bundle describes it."""
+
+    id: str  # publisher/name
+    version: str
+    signer: str  # the id of the key; empty if apps need no signature
+    hash: str  # SHA-256 of the bundle
+    bundle: bytes
+
+
+class Apps:
+    """The apps of a node, below `folder`, which no other process uses. What an earlier process left is removed.
+
+    `trusted`: keys by id; None: apps need no signature.
+    """
+
+    def __init__(self, folder: Path, trusted: Mapping[str, str] | None) -> None:
+        self._folder, self._trusted = folder, trusted
+        if folder.exists():
+            _remove(folder)
+        self._seen: dict[Path, int] = {}  # the state of a folder when it was unpacked
+        self._refused: dict[str, str] = {}  # why an app cannot be unpacked, by its digest
+
+    def of(self, run: Run, bundle: Bundle) -> App:
+        """The app of a run. Raises RefusedError if it may not run here, or is not an app."""
+        digest = hashlib.sha256(bundle.content).hexdigest()
+        signer = ""
+        if self._trusted is not None:
+            signer = _signer(bundle, digest, run.overrides.get(RUN_CONFIG, ""), self._trusted)
+        return App(*_described(bundle.content), signer, digest, bundle.content)
+
+    def unpacked(self, app: App) -> Path:
+        """The folder with the app's files, unpacked again if anything in it has changed."""
+        folder = self._folder / app.hash
+        if reason := self._refused.get(app.hash):
+            raise RefusedError(reason)
+        try:
+            if folder not in self._seen or self._seen[folder] != _state(folder):
+                self._unpack(app.bundle, folder)
+        except RefusedError as error:
+            self._refused[app.hash] = str(error)
+            raise
+        except OSError as error:
+            raise RefusedError(
+                f"this node cannot unpack the app: {error.strerror or error}", Kind.STORAGE
+            ) from error
+        return folder
+
+    def forget(self, app: App) -> None:
+        """Remove the files of an app. It is unpacked again when it is needed."""
+        folder = self._folder / app.hash
+        if self._seen.pop(folder, None) is not None:
+            with contextlib.suppress(OSError):
+                _remove(folder)
+
+    def _unpack(self, bundle: bytes, folder: Path) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=".new-", dir=self._folder))
+        try:
+            _extract(bundle, new)
+            _compile(new)
+            _protect(new)
+            if folder.exists():
+                _remove(folder)
+            os.chmod(new, 0o700)  # a folder that is renamed must be writable
+            os.rename(new, folder)
+            os.chmod(folder, 0o500)
+        finally:
+            if new.exists():
+                _remove(new)
+        self._seen[folder] = _state(folder)
+
+
+def _signer(bundle: Bundle, digest: str, text: Any, trusted: Mapping[str, str]) -> str:
+    """The id of the trusted key that has signed the app, for this run or for Flower's app store.
+
+    Raises RefusedError if there is none.
+    """
+    app = f"the app (SHA-256 {digest[:12]}...)"
+    if text:
+        try:
+            signature = load(str(text))
+        except ConfigError as error:
+            raise _untrusted(f"{app} has no valid signature: {error}") from None
+        if signature.key not in trusted:
+            raise _untrusted(f"{app} is signed by {signature.key}, a key that this node does not trust")
+        if not _is_signed(trusted[signature.key], digest, signature.signed_at, signature.signature):
+            raise _untrusted(f"{app} is not the one that was signed by {signature.key}: it was altered")
+        return signature.key
+    if not bundle.signatures.get("valid_license"):
+        raise _untrusted(f"{app} is not signed, and this node runs signed apps only; see fedstride sign")
+    for key in sorted(trusted.keys() & bundle.signatures.keys()):
+        try:
+            entry = json.loads(bundle.signatures[key])
+            if _is_signed(trusted[key], digest, entry["signed_at"], entry["signature"]):
+                return key
+        except (AttributeError, ValueError, TypeError, KeyError, RecursionError):
+            continue
+    raise _untrusted(f"{app} is signed in Flower's app store by no key that this node trusts")
+
+
+def _untrusted(reason: str) -> RefusedError:
+    return RefusedError(reason, Kind.UNTRUSTED)
+
+
+def _is_signed(key: str, digest: str, signed_at: int, signature: str) -> bool:
+    public = public_key(key)
+    if public is None:
+        return False
+    try:
+        public.verify(decode(signature), signed_bytes(bytes.fromhex(digest), signed_at))
+    except (InvalidSignature, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _described(bundle: bytes) -> tuple[str, str]:
+    """`publisher/name` and the version, from the manifest. Raises RefusedError if there is none."""
+    try:
+        with _opened(bundle) as archive, archive.open(MANIFEST) as file:
+            text = file.read(MOST_MANIFEST + 1)
+        if len(text) > MOST_MANIFEST:
+            raise ValueError(f"{MANIFEST} has more than {MOST_MANIFEST} bytes")
+        manifest = tomllib.loads(text.decode())
+        publisher, project = manifest["tool"]["flwr"]["app"]["publisher"], manifest["project"]
+        return f"{publisher}/{project['name']}", str(project["version"])
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+        zipfile.BadZipFile,
+        NotImplementedError,
+    ) as error:
+        raise RefusedError(f"the app cannot be read: {type(error).__name__}: {error}") from None
+
+
+def _opened(bundle: bytes) -> zipfile.ZipFile:
+    """The archive. Raises ValueError for compressions of which Python reads more than it is asked for."""
+    archive = zipfile.ZipFile(io.BytesIO(bundle))
+    if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in archive.infolist()):
+        raise ValueError("it is compressed in another way than Flower compresses apps")
+    return archive
+
+
+def _extract(bundle: bytes, folder: Path) -> None:
+    """Unpack the files of a bundle. Raises RefusedError for files that are too many, too large, or elsewhere."""
+    left = MOST_BYTES
+    try:
+        with _opened(bundle) as archive:
+            entries = [each for each in archive.infolist() if not each.is_dir()]
+            if len(entries) > MOST_FILES:
+                raise RefusedError(f"the app has more than {MOST_FILES} files")
+            for entry in entries:
+                path = PurePosixPath(entry.filename)
+                leaves = path.is_absolute() or ".." in path.parts or "\\" in entry.filename
+                if leaves or not path.parts or stat.S_ISLNK(entry.external_attr >> 16):
+                    raise RefusedError(f"the app has a file with the path {entry.filename[:100]!r}")
+                if path.parts[0] == ".info":
+                    continue
+                target = folder.joinpath(*path.parts)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(entry) as source, target.open("xb") as file:
+                    while piece := source.read(min(2**20, left + 1)):
+                        left -= len(piece)
+                        if left < 0:
+                            raise RefusedError(f"the app has more than {MOST_BYTES} bytes")
+                        file.write(piece)
+    except BROKEN as error:
+        raise RefusedError(f"the app cannot be unpacked: {type(error).__name__}: {error}") from None
+
+
+def _compile(folder: Path) -> None:
+    """Make the bytecode, in a process of its own: apps cannot write it, and would be compiled for each message."""
+    command = [sys.executable, "-I", "-m", f"{__package__}.compiling", str(folder)]
+    variables = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
+    nothing: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    try:
+        # With an error in it, or without enough memory, the app is compiled at its import, or fails there.
+        subprocess.run(command, timeout=COMPILE_SECONDS, check=False, env=variables, **nothing)
+    except subprocess.TimeoutExpired:
+        raise RefusedError(f"the app's code cannot be compiled in {COMPILE_SECONDS} s") from None
+
+
+def _protect(folder: Path) -> None:
+    for each in folder.rglob("*"):
+        os.chmod(each, 0o500 if each.is_dir() else 0o400)
+
+
+def _remove(folder: Path) -> None:
+    for each in (folder, *folder.rglob("*")):
+        if each.is_dir() and not each.is_symlink():
+            os.chmod(each, 0o700)
+    shutil.rmtree(folder)
+
+
+def _state(folder: Path) -> int:
+    """A number that changes with any file: the time of a file's last change cannot be set back."""
+    found = []
+    for path, folders, files in os.walk(folder):
+        for name in (*folders, *files, "."):
+            about = os.lstat(os.path.join(path, name))
+            found.append((path, name, about.st_ino, about.st_mode, about.st_size, about.st_ctime_ns))
+    return hash(tuple(sorted(found)))

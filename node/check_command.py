@@ -1,0 +1,37 @@
+"""`fedstride node-check`: reads a node's own files and its data as the node would, and says what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from confinement import support
+
+from .node_command import check_data, checked, folders_of, reader_of
+from .policy import in_words
+from .policy.file_access import Access, superlink_of
+from .processes.control import Processes
+from .settings import read
+
+
+def run(arguments: Sequence[str], say: Callable[[str], None]) -> None:
+    """Say what a node with these arguments allows, and whether its data can be read. It does not connect.
+
+    Raises ConfigError for what such a node would be refused for, the data included.
+    """
+    settings = read(arguments)
+    folders = folders_of(settings)
+    say(checked(settings, folders))
+    for line in in_words.lines(settings.policy, settings.site, settings.trusted):
+        say(line)
+    processes = Processes(settings.limit, say, say, settings.passed, scratch=settings.scratch)
+    superlink = superlink_of(settings.place)
+    access = Access(settings.policy, support(), folders, settings.trusted or {}, superlink)
+    reader = reader_of(settings, access, processes)
+    if reader is None:
+        return
+    processes.start()
+    try:
+        rows = check_data(reader)
+    finally:
+        processes.close()
+    say("the data are not looked at" if rows is None else f"the data: {rows} rows, all as the data file says")

@@ -1,0 +1,1 @@
+"""A node's log: its lines, its signatures, and what it proves."""

@@ -1,0 +1,1 @@
+"""Messages and replies as bytes of objects."""

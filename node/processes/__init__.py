@@ -1,0 +1,1 @@
+"""The processes of messages: started, confined, watched and ended by the node."""

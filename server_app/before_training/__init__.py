@@ -1,0 +1,1 @@
+"""What is found out, read and checked before the first round."""

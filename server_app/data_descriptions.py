@@ -1,0 +1,92 @@
+"""Asks all clients what their data are like, without training: one message to each, and what each answers."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from logging import WARNING
+
+from flwr.serverapp import Grid
+
+from fedstride.errors import ConfigError, ReplyError, RunError
+from fedstride.flower.logs import log
+from fedstride.messages import wire
+from fedstride.tasks.spec import Spec
+from fedstride.tasks.statistics.description import MOST_COLUMNS, Asked, Description, asked_of
+
+from .build import code_of_clients, message_config
+from .exchange.expected_nodes import check_nodes
+from .exchange.roll_call import Roster
+from .session import Prepared
+
+
+@dataclass(frozen=True)
+class Site:
+    """What one client said. `client`: its id, negative for one without. `reason`: why it said nothing."""
+
+    client: int
+    name: str
+    said: Description | None = None
+    reason: str = ""
+
+
+def columns_of(spec: Spec) -> list[Asked]:
+    """The columns that sites describe. Raises ConfigError for a task with too many of them."""
+    found = asked_of(spec)
+    if len(found) > MOST_COLUMNS:
+        raise ConfigError(
+            f"the task has {len(found)} columns, and sites describe at most {MOST_COLUMNS}; name fewer columns"
+        )
+    return found
+
+
+def ask(grid: Grid, prepared: Prepared, word: str | None = None) -> list[Site]:
+    """What the clients of `grid` say of their data, in the order of their ids; those without an answer come last.
+
+    `word`: of a signed run. Raises RunError if nobody answers, and ConfigError as `check_nodes` does.
+    """
+    config, spec = prepared.config, prepared.spec.with_statistics(prepared.statistics)
+    asked = columns_of(spec)
+    check_nodes(grid, config)
+    content = message_config(config, spec, word or secrets.token_hex(8), {wire.DESCRIPTION: True})
+    roster = Roster(grid, config, content, code=code_of_clients(config))
+    try:
+        roster.call()
+    except RunError:
+        if not roster.facts:
+            raise
+    facts = sorted(roster.facts.items())
+    found = [_read(client, str(roster.label(client)), said, asked) for client, said in facts]
+    reasons = [*roster.refused().values(), *roster.without_answer()]
+    return [*found, *(Site(-1, "", reason=reason) for reason in reasons)]
+
+
+def _read(client: int, name: str, facts: object, asked: list[Asked]) -> Site:
+    try:
+        return Site(client, name, Description.unflatten(facts, asked))  # type: ignore[arg-type]
+    except ReplyError as error:
+        log(WARNING, "client %s: %s", name, error)
+        return Site(client, name, reason=f"client {name}: {error}")
+
+
+# ---------------------------------------------------------------- as lines of a log
+
+
+def log_sites(sites: Iterable[Site], say: Callable[[str], None]) -> None:
+    """Say each site as a line of JSON, from which `site_in` reads it."""
+    for each in sites:
+        said = None if each.said is None else each.said.flatten()
+        say(json.dumps({"client": each.client, "name": each.name, "said": said, "reason": each.reason}))
+
+
+def site_in(text: str, asked: list[Asked]) -> Site:
+    """The site in a line of JSON. Raises ReplyError for anything else."""
+    try:
+        values = json.loads(text)
+        client, name, reason = int(values["client"]), str(values["name"]), str(values["reason"])
+        record = values["said"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ReplyError(f"a line of the log is not what a site said ({type(error).__name__})") from None
+    return Site(client, name, record and Description.unflatten(record, asked), reason)

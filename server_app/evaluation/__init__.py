@@ -1,0 +1,1 @@
+"""What is measured beside training, at the server and at the clients."""

@@ -1,0 +1,171 @@
+"""What a run's records say of each site: its rows, its figures with intervals, the rounds that it attended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedstride.figures.intervals import Interval
+from fedstride.figures.intervals_by_counts import of_area, of_rate
+from fedstride.figures.metrics import DEVIATION, as_text, fact
+from fedstride.figures.scores import SCORES
+from fedstride.messages import wire
+
+from ..config.schema import Config
+from ..evaluation import membership
+from ..evaluation.differences import Pair, pairs_in
+from ..records.row_values import Row, number
+from .rows import AREA, NO_REPLY
+
+WIDEST = 0.2
+"""The widest interval of a figure in [0, 1] with which a site says something of the model."""
+
+USED = "used"
+ASKED = (USED, "rejected", NO_REPLY)
+"""What a site's row says of a round in which it was asked."""
+
+RATES = frozenset(
+    f"{wire.LOCAL}/{name}" for name, score in SCORES.items() if score.percent and score.finish is None
+)
+"""Figures that are a share of the rows."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of some rows, and its interval of 95 % by the number of rows; None where it is not known."""
+
+    metric: str
+    value: float
+    interval: Interval | None = None
+
+    @property
+    def text(self) -> str:
+        """As in `0.9152 (0.8713 to 0.9590)`."""
+        if self.interval is None:
+            return as_text(self.metric, self.value)
+        low, high = (as_text(self.metric, end) for end in self.interval)
+        return f"{as_text(self.metric, self.value)} ({low} to {high})"
+
+    @property
+    def says_little(self) -> bool:
+        """Whether the interval is too wide to judge the model by it."""
+        return self.interval is not None and self.interval[1] - self.interval[0] > WIDEST
+
+
+@dataclass
+class Site:
+    """A client of the run, by the name in its records."""
+
+    name: str
+    rows: int | None = None  # on which it trained in the last round that was used
+    measured: int | None = None  # on which its figures were measured; 0 if it holds out too few to say one
+    figures: dict[str, Figure] = field(default_factory=dict)  # of the last evaluation that was used
+    pairs: dict[str, Pair] = field(default_factory=dict)  # of two models, by figure
+    tested: Row = field(default_factory=dict)  # the last row that says something of a membership test
+    asked: int = 0  # rounds
+    attended: int = 0  # rounds in which its reply was used
+    reason: str = ""  # why its last reply was not used
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Take over a row of the site."""
+        status = row.get("status")
+        self.asked += status in ASKED
+        if _whole(row, wire.MEASURED) == 0:
+            self.measured = 0
+        if status != USED:
+            self.reason = str(row.get("reason", ""))
+            return
+        self.attended += 1
+        self.reason = ""
+        if row.get("round"):  # in round 0 nothing is trained
+            self.rows = _whole(row, wire.NUM_EXAMPLES) or self.rows
+        found = figures_in(row)
+        if found:
+            self.figures, self.measured = found, _whole(row, wire.MEASURED)
+            self.pairs = pairs_in(row)
+        if any(key.startswith(membership.START) for key in row):
+            self.tested = dict(row)
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether it was measured, or would have been with more rows."""
+        return bool(self.figures) or self.measured == 0
+
+    def why_it_says_little(self, metric: str) -> str:
+        """Why the site cannot be judged by its figure of this metric; empty if it can."""
+        if self.measured == 0:
+            return "it holds out fewer rows than it says something of"
+        figure = self.figures.get(metric)
+        if figure is None:
+            return "no figure"
+        return f"the interval is wider than {WIDEST:g}" if figure.says_little else ""
+
+
+class Sites:
+    """The sites of a run, from the rows of its clients, which are added round by round."""
+
+    def __init__(self, config: Config) -> None:
+        self._files = [Path(path).stem for path in getattr(config.partition, "files", None) or []]
+        self._found: dict[Any, Site] = {}
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Take over the rows of a round."""
+        for row in rows:
+            client = row.get("client")
+            if client is None:  # a node that was refused
+                continue
+            if client not in self._found:
+                self._found[client] = Site(self._name(client))
+            self._found[client].add(row)
+
+    @property
+    def all(self) -> list[Site]:
+        """The sites, in the order of their numbers and then of their names."""
+        ordered = sorted(self._found, key=lambda client: (isinstance(client, str), client))
+        return [self._found[client] for client in ordered]
+
+    @property
+    def smallest(self) -> int | None:
+        """The number of the site with the fewest rows; None if the sites have names, which only nodes know."""
+        sizes = {client: site.rows for client, site in self._found.items() if site.rows is not None}
+        found = min(sizes, key=lambda client: (sizes[client], str(client)), default=None)
+        return found if isinstance(found, int) else None
+
+    def _name(self, client: Any) -> str:
+        """The name that a site states, or its number, with the name of its file where the run names the files."""
+        has_file = isinstance(client, int) and 0 <= client < len(self._files)
+        return f"{client} ({self._files[client]})" if has_file else str(client)
+
+
+def over_all(row: Mapping[str, Any], sites: Iterable[Site]) -> dict[str, Figure]:
+    """The figures of a round's row, over all sites or on the server's test set. `sites`: that were measured."""
+    return figures_in(row, float(sum(site.measured or 0 for site in sites)))
+
+
+def figures_in(row: Mapping[str, Any], measured: float | None = None) -> dict[str, Figure]:
+    """The figures of an evaluation in a row of a site or a round. `measured`: its rows; None: as the row says."""
+    rows = number(row, wire.MEASURED) if measured is None else measured
+    found = {}
+    for metric in row:
+        prefix, _, name = metric.partition("/")
+        if prefix not in (wire.LOCAL, "test") or (name not in SCORES and name != "loss"):
+            continue
+        value = number(row, metric)
+        if value is not None:
+            found[metric] = Figure(metric, value, _interval(metric, value, rows, row))
+    return found
+
+
+def _interval(metric: str, value: float, rows: float | None, row: Mapping[str, Any]) -> Interval | None:
+    deviation = number(row, f"{metric}/{DEVIATION}")
+    if metric == AREA and deviation is not None:
+        return of_area(value, deviation)
+    inside = fact(metric).least <= value <= fact(metric).most
+    return of_rate(value, rows) if metric in RATES and rows is not None and rows >= 1 and inside else None
+
+
+def _whole(row: Mapping[str, Any], name: str) -> int | None:
+    found = number(row, name)
+    return None if found is None else int(found)

@@ -1,0 +1,341 @@
+"""Writes the files in a run's folder: configuration, metrics, models, checkpoints, status and plot.
+
+Lines are appended after each round, so the files of a killed run are readable up to its last round.
+"""
+
+from __future__ import annotations
+
+import copy
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from logging import WARNING
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+from safetensors.numpy import save
+
+from fedstride.arrays.named import Arrays, to_record, views
+from fedstride.errors import RunError
+from fedstride.figures.metrics import described
+from fedstride.files import atomic
+from fedstride.files.chained_lines import chained, digest_of
+from fedstride.flower.logs import log
+from fedstride.processes.signals import held
+from fedstride.tasks import data
+from fedstride.tasks.spec import Spec
+from strategies.norm_analysis import NormAnalysis
+
+from .config.compose import digest, to_yaml
+from .config.keys import label
+from .config.schema import Config
+from .records.checkpoint import FOLDER, KEPT, Checkpoint, set_aside_newer, valid_checkpoints, write_checkpoint
+from .records.line_files import Lines
+from .records.restore import CLIENTS, METRICS, copy_of_metrics, restored_clients, restored_metrics
+from .records.row_values import Row, total
+from .records.run_folder import default_name, free, lock, remove_temporary_files
+from .records.spreadsheet import cell, inert, line
+from .records.versions import hardware, versions
+from .reports.model_card import CARD, Card
+from .reports.rows import OF_EVALUATION
+from .rounds import Round
+from .stopping import chosen_round
+
+CSV = "metrics.csv"
+BEST = "best.safetensors"
+MODEL = "model.safetensors"
+STATUS = "status.json"
+TASK = "task.json"
+CHECKPOINT = "the checkpoint"
+
+FINAL = ("test/", *OF_EVALUATION)
+"""The beginnings of the names of metrics in `final` of status.json."""
+
+
+class Records:
+    """Writes the files of one run. It is an observer of the run's rounds.
+
+    A disk that is full or read-only for a while does not end a run. In each round a warning names the files that
+    are not written; lines stay in memory, the checkpoint is skipped. What is missing at the end fails the run.
+
+    `frozen`: arrays that are not trained; models are written with them, checkpoints without. `resume`: of the run
+    that is resumed. Lines of later rounds are removed; damaged ones are restored if possible, see `restore`.
+    Raises ConfigError if another process writes to the folder, RunError if it cannot be written.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        strategy: NormAnalysis,
+        *,
+        frozen: Arrays | None = None,
+        resume: Checkpoint | None = None,
+        word: str | None = None,  # of a new run
+    ) -> None:
+        self.config = config
+        self.folder = folder
+        self.rows: list[Row] = []
+        self.last: Round | None = None  # the last completed round
+        self._strategy = strategy
+        self._frozen = to_record(frozen or {})
+        self._checkpointed = 0  # round of the newest checkpoint
+        self._state: dict[str, Any] | None = None  # the strategy's, after a round without a checkpoint
+        self._accepted: list[Mapping[int, int]] = []  # `accepted` of the kept checkpoints, newest first
+        self.run = (word or secrets.token_hex(8)) if resume is None else resume.run
+        self._started = time.time()
+        self._columns: list[str] = []  # of metrics.csv
+        self._rows_in_csv = 0
+        self._digests = {METRICS: "", CLIENTS: ""}  # of the last line of each file
+        self._unsaved_best: Round | None = None
+        self.card = Card(config, folder.name)
+        self._unwritten: dict[str, str] = {}  # what is not written at present, and why
+        try:
+            self._lock = lock(folder)
+            if resume is not None:
+                self._restore(resume)
+            self._metrics = Lines(folder / METRICS)
+            self._copy = Lines(copy_of_metrics(folder))
+            self._clients = Lines(folder / CLIENTS)
+            self._csv = Lines(folder / CSV)
+            atomic.write(folder / "config.yaml", to_yaml(config).encode())
+            self._status("running", None)
+        except OSError as error:
+            raise RunError(
+                f"the run's folder {folder} cannot be written ({error.strerror or error}); "
+                "make it writable, or free disk space"
+            ) from error
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        """Return to the state of the checkpoint: remove incomplete files, and lines of later rounds."""
+        for folder in (self.folder, self.folder / FOLDER):
+            remove_temporary_files(folder)
+        metrics = restored_metrics(self.folder, checkpoint)
+        for each in (metrics, restored_clients(self.folder, checkpoint)):
+            self._digests[each.path.name] = each.write()
+        self.card.add(restored_clients(self.folder, checkpoint).rows)
+        if len(metrics.rows) <= checkpoint.server_round and (self.folder / CSV).exists():
+            # It has the figures of the rows that are lost, and is written again from the others.
+            atomic.write(free(self.folder / f"{CSV}.before"), (self.folder / CSV).read_bytes())
+        set_aside_newer(self.folder, checkpoint.server_round)
+        self.rows = metrics.rows
+        self.last = Round(
+            checkpoint.server_round,
+            to_record(checkpoint.model),
+            self.rows[-1],
+            accepted=checkpoint.accepted,
+            owners=checkpoint.owners,
+            statistics=checkpoint.statistics,
+        )
+        self._accepted = [each.accepted for each in valid_checkpoints(self.folder)]
+        self._checkpointed = checkpoint.server_round
+
+    # -------------------------------------------------------- observer
+
+    def replied(self, server_round: int, done: int, total: int) -> None:
+        """Do nothing: replies are recorded when the round is over."""
+
+    @held()
+    def round_done(self, done: Round) -> None:
+        """Append the round's lines; write the model if it is the best so far, and a checkpoint if one is due."""
+        self.rows.append(done.row)
+        self.last, self._state = done, None
+        self.card.add(done.clients)
+        clients = self._sealed(CLIENTS, done.clients)
+        metrics = self._sealed(METRICS, [done.row])
+        every = self.config.checkpoint_every
+        self._try(CLIENTS, lambda: self._clients.append(clients))
+        self._try(METRICS, lambda: self._metrics.append(metrics))
+        self._try(CSV, self._write_csv)
+        if every:
+            self._try(f"{FOLDER}/{METRICS}", lambda: self._append_to_copy(metrics))
+        best = chosen_round(self.rows, self.config.headline)
+        if best is not None and best[0] == done.number:
+            self._unsaved_best = done
+        self._save_best()
+        if every and done.number and (done.number % every == 0 or done.number == self.config.rounds):
+            self._try(CHECKPOINT, lambda: self._checkpoint(done))
+        if every and done.number and self._checkpointed != done.number:
+            # If the run ends within the next round, the strategy may have gone on by then.
+            self._state = copy.deepcopy(self._strategy.state_dict())
+
+    def _sealed(self, name: str, rows: Sequence[Row]) -> list[str]:
+        lines = chained(map(_plain, rows), self._digests[name])
+        if lines:
+            self._digests[name] = digest_of(lines[-1])
+        return lines
+
+    def _append_to_copy(self, lines: Sequence[str]) -> None:
+        self._copy.path.parent.mkdir(mode=0o700, exist_ok=True)
+        self._copy.append(lines)
+
+    def _save_best(self) -> None:
+        """Write the best model, if that is not done yet."""
+        best = self._unsaved_best
+        if best is not None and self._try(BEST, lambda: self._save(BEST, best)):
+            self._unsaved_best = None
+
+    def _save(self, name: str, done: Round) -> None:
+        """Write the whole model of a round."""
+        save_model(self.folder / name, ArrayRecord({**self._frozen, **done.arrays}), done.number)
+
+    def _try(self, what: str, act: Callable[[], None]) -> bool:
+        """Call `act`, which writes something that the run can continue without. If it fails, log a warning.
+
+        Returns whether it succeeded.
+        """
+        try:
+            act()
+        except OSError as error:
+            number = int(self.rows[-1]["round"]) if self.rows else 0
+            reason = error.strerror or str(error)
+            self._unwritten[what] = reason
+            log(WARNING, "round %d: %s in %s cannot be written (%s)", number, what, self.folder, reason)
+            return False
+        self._unwritten.pop(what, None)
+        return True
+
+    def _checkpoint(self, done: Round) -> None:
+        """Write everything that is needed to resume the run after this round."""
+        for lines in (self._clients, self._metrics):
+            lines.append([])  # a checkpoint needs the lines of its rounds, so pending lines are written first
+            lines.sync()
+        self._append_to_copy([])
+        self._copy.sync()
+        write_checkpoint(
+            self.folder,
+            Checkpoint(
+                server_round=done.number,
+                model=views(done.arrays),
+                strategy=self._strategy.state_dict() if self._state is None else self._state,
+                accepted=done.accepted,
+                run=self.run,
+                config=digest(self.config),
+                row=_plain(done.row),
+                records=dict(self._digests),
+                owners=done.owners,
+                data=data.digest(self.config.task),
+                statistics=done.statistics,
+            ),
+        )
+        self._checkpointed, self._state = done.number, None
+        self._accepted = [done.accepted, *self._accepted][:KEPT]
+
+    def write_task(self, spec: Spec) -> None:
+        """Write how an example is prepared for the model: form, normalisation, classes."""
+        self.card.spec = spec
+        self._try(TASK, lambda: atomic.write_json(self.folder / TASK, spec.flatten()))
+
+    def oldest_round(self, client: int) -> int | None:
+        """The oldest round whose state of this client a kept checkpoint needs; None if there is no checkpoint."""
+        return min((accepted.get(client, 0) for accepted in self._accepted), default=None)
+
+    # -------------------------------------------------------- the end
+
+    @held()
+    def close(self, state: str, reason: str | None = None) -> None:
+        """Write the last files, regardless of how the run ended: lines, checkpoint, model, status, plot.
+
+        Raises RunError if a completed run could not write all but the plot; `status.json` then says `failed`.
+        """
+        if self.last is not None:
+            self._write_last(self.last, state)
+        completed = state == "completed"
+        ended = "failed" if completed and self._unwritten else state
+        why = self._and_unwritten(reason) if self._unwritten else reason
+        self._try(STATUS, lambda: self._status(ended, why))
+        self._draw()
+        self._lock.close()
+        if completed and self._unwritten:
+            raise RunError(self._and_unwritten(reason))
+
+    def _write_last(self, last: Round, state: str) -> None:
+        """Write the model of the last round, and what could not be written in a round."""
+        self._try(CLIENTS, lambda: self._clients.append([]))
+        self._try(METRICS, lambda: self._metrics.append([]))
+        self._try(CSV, self._write_csv)
+        self._save_best()
+        self._try(MODEL, lambda: self._save(MODEL, last))
+        whole = ArrayRecord({**self._frozen, **last.arrays})
+        self._try(CARD, lambda: atomic.write(self.folder / CARD, self.card.text(last.row, whole, state).encode()))
+        if self.config.checkpoint_every:
+            self._try(f"{FOLDER}/{METRICS}", lambda: self._append_to_copy([]))
+            if last.number and self._checkpointed != last.number:
+                self._try(CHECKPOINT, lambda: self._checkpoint(last))
+
+    def _and_unwritten(self, reason: str | None) -> str:
+        """The reason for the end, what could not be written and why, and how to continue."""
+        what = ", ".join(self._unwritten)
+        why = "; ".join(dict.fromkeys(self._unwritten.values()))
+        if self._checkpointed:
+            then = f"the newest checkpoint is that of round {self._checkpointed}: fedstride resume {self.folder}"
+        else:
+            then = "there is no checkpoint: start the run again"
+        missing = f"{what} cannot be written to {self.folder} ({why}); free disk space or make the folder writable"
+        return f"{reason or 'the run is completed'}, but {missing}; {then}"
+
+    def _draw(self) -> None:
+        if len(self.rows) > 1:
+            from .reports.curve import drawn
+
+            drawn(
+                [(label(self.config), self.rows)],
+                self.folder / "curve.png",
+                title=default_name(self.config),
+                metric=self.config.headline,
+            )
+
+    def _status(self, state: str, reason: str | None) -> None:
+        chosen = chosen_round(self.rows, self.config.headline)
+        best = None
+        if chosen is not None:  # the round's figure, also if the median of clients decided
+            value = next(row.get(self.config.headline) for row in self.rows if row["round"] == chosen[0])
+            best = {self.config.headline: value, "round": chosen[0]}
+        phases = ("train", "aggregate", "evaluate")
+        seconds = {each: sum(total(row, [f"seconds/{each}"]) for row in self.rows) for each in phases}
+        status = {
+            "state": state,  # running, completed, failed, interrupted, terminated
+            "reason": reason,
+            "rounds": int(self.rows[-1]["round"]) if self.rows else 0,
+            "final": {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k.startswith(FINAL)},
+            "best": best,
+            "seed": self.config.seed,
+            "figures": described(self.config.task.metrics),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(self._started)),
+            "seconds": {"total": time.time() - self._started, **seconds},
+            "versions": versions(),
+            "hardware": hardware(),
+        }
+        atomic.write_json(self.folder / STATUS, _plain(status))
+
+    def _write_csv(self) -> None:
+        """Append the rows that metrics.csv does not have; write the whole file if one of them has a new column."""
+        new = self.rows[self._rows_in_csv :]
+        if all(key in self._columns for row in new for key in row):
+            self._rows_in_csv = len(self.rows)  # rows that cannot be written now are pending there
+            self._csv.append(line([cell(_plain(row.get(column))) for column in self._columns]) for row in new)
+            return
+        columns = list(dict.fromkeys(key for row in self.rows for key in row))
+        head = [inert(column) for column in columns]
+        cells = [head, *([cell(_plain(row.get(column))) for column in columns] for row in self.rows)]
+        atomic.write(self.folder / CSV, "".join(line(each) + "\n" for each in cells).encode())
+        self._csv, self._columns, self._rows_in_csv = Lines(self.folder / CSV), columns, len(self.rows)
+
+
+def save_model(path: Path, arrays: ArrayRecord, server_round: int) -> None:
+    """Write the model as safetensors, with its round in the metadata. An existing file is replaced atomically."""
+    tensors = {name: np.asarray(array, order="C") for name, array in views(arrays).items()}
+    atomic.write(path, save(tensors, metadata={"round": str(server_round)}))
+
+
+def _plain(value: Any) -> Any:
+    """Replace the values that JSON does not have: NaN and infinity become None."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,1 @@
+"""The sums over clients that rules need: written plainly, and fast."""
