@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from fedstride.client_app.app import app  # where it is in the wheel
-from fedstride.client_app.parts import OBJECTIVES, RULES
+from fedstride.client_app.table import OBJECTIVES, RULES
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from fedstride.arrays.named import to_record
