@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import federation as fed
@@ -18,9 +19,9 @@ from hypothesis import strategies as st
 from reference import Model
 
 from fedstride.errors import ConfigError
-from strategies import DifferentialPrivacy, FedAvg, FedLWS, FedNNNN, Validated
+from strategies import DifferentialPrivacy, FedAvg, FedLWS, FedNNNN, Validated, make_cohort, validated
 from strategies.table import STRATEGIES
-from strategies.validated import NOTHING, Fall, Validation, deviation, remembered, validate
+from strategies.validated import NOTHING, Evidence, Fall, Validation, deviation, remembered, validate
 
 NAMES = ("conv1.weight", "fc.bias")
 
@@ -308,6 +309,21 @@ def test_rounds_of_the_strategy_are_those_of_the_definition() -> None:
     assert of_client.keys() == want.keys()
     for client, pair in want.items():
         np.testing.assert_allclose(of_client[client], pair, rtol=1e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize(("most", "want"), [(3, {"1", "2", "5"}), (2, {"1", "5"}), (10_000, set("01235"))])
+def test_of_too_many_clients_the_one_seen_longest_ago_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, most: int, want: set[str]
+) -> None:
+    """Clients 1 and 5 go away from the target; 0, 2 and 3 have evidence of rounds before, and 2 more than 0."""
+    monkeypatch.setattr(validated, "MOST_CLIENTS", most)
+    sent, there = moved(0.5, -0.4, 0.5, 0.5, 0.5, -0.4)
+    before = {client: np.array([1.0, 100.0]) for client in ("3", "0", "2")}
+    cohort = make_cohort(sent, there)
+    replies = tuple(reply for reply in cohort.replies if reply.client_id in (1, 4, 5))
+    strategy = Validated(FedAvg(), proxy=Fixed(lambda w: (w - 1.0) ** 2), sure=100.0)
+    admission = strategy.admit(sent, replace(cohort, replies=replies), Evidence(before))
+    assert admission.state.falls is not None and set(admission.state.falls) == want
 
 
 def toward(sent: Model) -> Model:
