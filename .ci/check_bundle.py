@@ -26,7 +26,7 @@ HELD = (
     "py.typed",
     "strategies/norm_analysis.py",
     "server_app/app.py",
-    "confinement/steps.py",
+    "confinement/confine_process.py",
     "node/commands.py",
     "superlink/commands.py",
     "app.toml",

@@ -24,7 +24,7 @@ from fedstride.flower import identity
 from fedstride.messages import wire
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.models import networks_by_name, tensors
-from fedstride.tasks.table import MODELS
+from fedstride.tasks.registry import MODELS
 from strategies import Fedalr, FedAvg, FedDyn, FedLWS, FedNNNN, NormAnalysis, Scaffold, TwoDLRD
 from strategies.sums import kernels
 

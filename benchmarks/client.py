@@ -19,12 +19,12 @@ from torch import nn
 from benchmarks import Measured, seconds
 from client_app import combined_methods, from_message
 from client_app.app import app
-from client_app.state import client_state
+from client_app.state import saved_states
 from client_app.training.loop import train
 from client_app.training.method import Plan, steps
 from fedstride.messages import wire
 from fedstride.tasks.models.tensors import load_arrays
-from lab.engine.local import LocalGrid
+from lab.engine.local_grid import LocalGrid
 from server_app import session
 from server_app.config.compose import compose
 
@@ -85,7 +85,7 @@ class Local:
         """The plan of the method, which is a pass over the data if it is FedNLR's."""
         content = self._message.content
         load_arrays(self._job.model, combined_methods.arrays_in(wire.ARRAYS, content.array_records[wire.ARRAYS]))
-        states = client_state.store(self._config, self._context, self._job.client_id).load().states
+        states = saved_states.store(self._config, self._context, self._job.client_id).load().states
         return combined_methods.of(self._job, self._config).begin(self._job, content, states)
 
     def train(self) -> None:

@@ -34,7 +34,7 @@ from torch import nn
 from benchmarks import Measured, _limits, rivals, seconds
 from benchmarks._plain import Client, Work, prepared
 from client_app.app import app
-from client_app.table import OBJECTIVES, RULES
+from client_app.registry import OBJECTIVES, RULES
 from fedstride.arrays.named import to_record
 from fedstride.errors import RunError
 from fedstride.flower import identity
@@ -44,11 +44,11 @@ from fedstride.tasks.data import Data
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.models import networks_by_name, numerics
 from fedstride.tasks.models.tensors import Examples, pick_device, to_arrays
+from fedstride.tasks.registry import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.table import MODELS, PARTITIONS, TASKS
-from lab.engine.local import LocalGrid
-from lab.engine.together import training as together_training
-from lab.engine.together.grid import TogetherGrid
+from lab.engine.local_grid import LocalGrid
+from lab.engine.several_clients import training as together_training
+from lab.engine.several_clients.grid import TogetherGrid
 
 FLOOR = "the same client of a round of one client after the other, in the same process"
 

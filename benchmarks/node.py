@@ -25,7 +25,7 @@ from typing import NamedTuple
 from benchmarks import Measured
 from fedstride.flower.for_nodes.connecting import uses_http
 from lab.deployment.certificates import make
-from lab.flower.command import environment, free_port
+from lab.flower.flower_command import environment, free_port
 from server_app.records.line_files import read_lines
 
 FLOOR = "the median round with flower-supernode"

@@ -17,10 +17,10 @@ from fedstride.errors import ConfigError
 from fedstride.messages import wire
 from fedstride.messages.records import array_records, config_records
 
-from . import server_rules
+from . import for_server_rules
 from .from_message import Work
-from .state.client_state import States
-from .table import EXCLUSIVE, HIDDEN, OBJECTIVES, RULES
+from .registry import EXCLUSIVE, HIDDEN, OBJECTIVES, RULES
+from .state.saved_states import States
 from .training.local_steps import LocalSteps
 from .training.method import ClientMethod, Job, Method, Plan, Received, Result, State
 from .training.plan_parts import one_pull
@@ -118,7 +118,7 @@ class Composition:
                 )
             output.metrics.update(returned.metrics)
             output.arrays.update(arrays)
-            if member.role == server_rules.ROLE:
+            if member.role == for_server_rules.ROLE:
                 output.metrics[wire.done(member.name)] = 1
             output.states[member.label] = state
         return output
@@ -133,8 +133,8 @@ def of(work: Work, config: Mapping[str, Any]) -> Composition:
     return Composition(
         chosen
         + [
-            Member(server_rules.ROLE, name, server_rules.make(name))
-            for name in server_rules.names(config.get(wire.HALVES))
+            Member(for_server_rules.ROLE, name, for_server_rules.make(name))
+            for name in for_server_rules.names(config.get(wire.HALVES))
         ]
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from flwr.app import Context, Error, Message
 
-from fedstride.faults import fault_of
+from fedstride.error_kinds import fault_of
 from fedstride.messages import wire
 from fedstride.messages.records import config_records
 

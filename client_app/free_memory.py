@@ -1,4 +1,4 @@
-"""Memory that torch frees stays with the process. It knows no tensors: it is a setting of the C library.
+"""Memory that torch frees stays with the process. It is a setting of the C library.
 
 Otherwise glibc gives much of it back to the operating system. Each mini-batch then gets its activations and
 gradients as new pages, which the system fills with zeros first.

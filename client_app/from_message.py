@@ -18,7 +18,6 @@ from torch import nn
 from fedstride.arrays.named import Arrays
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
-from fedstride.own import load_bundled
 from fedstride.parts import Choice
 from fedstride.tasks import data
 from fedstride.tasks.data import Data
@@ -31,15 +30,16 @@ from fedstride.tasks.models import networks_by_name, numerics
 from fedstride.tasks.models.frozen_choice import Split, fixed_norms, freeze_, split
 from fedstride.tasks.models.tensors import Examples, load_arrays, pick_device
 from fedstride.tasks.partitions import schemes
+from fedstride.tasks.registry import MODELS, PARTITIONS, TASKS, Task
 from fedstride.tasks.spec import STATISTICS, Spec
 from fedstride.tasks.statistics.over_sites import Report, report
-from fedstride.tasks.table import MODELS, PARTITIONS, TASKS, Task
+from fedstride.user_parts import load_bundled
 
 from . import protection
 from .data import small_counts
 from .data.client_data import client_data
 from .protection import Protection
-from .table import OBJECTIVES, RULES, Training
+from .registry import OBJECTIVES, RULES, Training
 from .training.loop import Change
 from .training.method import Job
 
@@ -102,7 +102,7 @@ def load_into(job: Work, arrays: Arrays, which: str) -> None:
 
 
 @dataclass(frozen=True)
-class Settings:
+class MessageSettings:
     """What the config of a message says, whichever client reads it in whichever round."""
 
     client: Training
@@ -122,7 +122,7 @@ class Settings:
     protection: Protection  # that the server asks for
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Settings:
+    def of(cls, config: Mapping[str, Any]) -> MessageSettings:
         """Those of a message. Raises ConfigError for invalid values and for parts that are unknown here."""
         task, spec = TASKS.unflatten(config), Spec.unflatten(config)
         found = cls(
@@ -188,10 +188,10 @@ OF_ONE_MESSAGE = {
 }
 """The keys of a config that differ among the messages of a run; all others are the same in the run."""
 
-_last: tuple[dict[str, Any], Settings] | None = None
+_last: tuple[dict[str, Any], MessageSettings] | None = None
 
 
-def settings_of(config: Mapping[str, Any]) -> Settings:
+def settings_of(config: Mapping[str, Any]) -> MessageSettings:
     """The settings in a message. They are read once for all messages of a run that this process gets in a row.
 
     Raises ConfigError for invalid values and for parts that are unknown here.
@@ -201,7 +201,7 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
     said = {key: value for key, value in config.items() if key not in OF_ONE_MESSAGE}
     known = _last
     if known is None or not _say_the_same(known[0], said):
-        settings = Settings.of(config)
+        settings = MessageSettings.of(config)
         kept = {key: list(value) if isinstance(value, list) else value for key, value in said.items()}
         known = _last = kept, settings
     return known[1]

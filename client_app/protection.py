@@ -20,7 +20,7 @@ from fedstride.noise import gaussian_mechanism
 from fedstride.noise.keystream import Keystream, new_secret
 
 from .error_replies import is_desk
-from .state.releases import Releases
+from .state.noise_releases import Releases
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from . import combined_methods, protection
 from .combined_methods import Composition
 from .data.small_counts import of_enough
 from .from_message import Work, load_into
-from .state import client_state, frozen_arrays
-from .state.client_state import Store
-from .state.releases import Releases, releases_of
+from .state import frozen_arrays, saved_states
+from .state.noise_releases import Releases, releases_of
+from .state.saved_states import Store
 from .training.loop import train
 from .training.method import Plan, Result, steps
 
@@ -69,7 +69,7 @@ def begin(
         )
     config = config_records(message.content)[wire.CONFIG]
     methods = combined_methods.of(job, config)
-    store = client_state.store(config, context, job.client_id)
+    store = saved_states.store(config, context, job.client_id)
     kept = store.load()
     sent, held = (load or load_model)(job, message)
     plan = methods.begin(job, message.content, kept.states)

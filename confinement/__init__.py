@@ -7,14 +7,14 @@ Linux on x86-64 and aarch64 can do it; elsewhere the package can be imported, an
 
 from __future__ import annotations
 
+from .confine_process import confine, scope_signals
 from .descriptors import close_all_but
 from .domain import Domain
 from .errors import ConfinementError
-from .files import KNOWN
-from .limits import first_to_end, no_dump
-from .places import basics
-from .steps import confine, scope_signals
+from .landlock_rights import KNOWN
+from .process_limits import first_to_end, no_dump
 from .support import Support, level, support
+from .system_files import basics
 
 __all__ = [
     "KNOWN",

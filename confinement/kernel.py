@@ -13,7 +13,7 @@ import platform
 import struct
 import sys
 
-from .calls import MACHINES, number
+from .call_numbers import MACHINES, number
 
 PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_GET_SECCOMP, PR_SET_SECCOMP = 3, 4, 21, 22
 PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS = 23, 24, 28, 38

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import kernel
-from .files import KNOWN
+from .landlock_rights import KNOWN
 
 LACKS = (
     (2, "moving files between folders (Landlock ABI 2; refused altogether)"),

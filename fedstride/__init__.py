@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from lab.python.calls import resume as resume
     from lab.python.calls import run as run
     from lab.python.calls import sweep as sweep
-    from lab.python.compared import Comparison as Comparison
-    from lab.python.result import Result as Result
-    from lab.python.results import Results as Results
+    from lab.python.comparison import Comparison as Comparison
+    from lab.python.run_result import Result as Result
+    from lab.python.several_results import Results as Results
     from strategies import *  # noqa: F403
 
     from .figures.figure import Figure as Figure
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .tasks.data import Data as Data
     from .tasks.inputs import Inputs as Inputs
     from .tasks.inputs import Kind as Kind
-    from .tasks.partitions.divisible import Divisible as Divisible
+    from .tasks.partitions.divisible_examples import Divisible as Divisible
     from .tasks.spec import Spec as Spec
     from .tasks.spec import Target as Target
 
@@ -43,7 +43,7 @@ __version__ = "0.1.0"
 
 _MODULE_OF = {
     "Data": "tasks.data",
-    "Divisible": "tasks.partitions.divisible",
+    "Divisible": "tasks.partitions.divisible_examples",
     "Figure": "figures.figure",
     "Inputs": "tasks.inputs",
     "Kind": "tasks.inputs",
@@ -78,19 +78,19 @@ def __getattr__(name: str) -> Any:
                 raise
             raise ImportError(f"{name} needs torch: pip install 'fedstride[client]'") from error
     if name in _at_the_desk():
-        from lab import public
+        from lab import public_names
 
-        return public.load(name)
+        return public_names.load(name)
     raise AttributeError(f"module 'fedstride' has no attribute {name!r}; it has {', '.join(__dir__())}")
 
 
 def _at_the_desk() -> list[str]:
     """Names from the package of tools, which is not in a Flower bundle, and which a ServerApp may not read."""
     try:
-        from lab import public
+        from lab import public_names
     except (ModuleNotFoundError, PermissionError):
         return []
-    return list(public.MODULE_OF)
+    return list(public_names.MODULE_OF)
 
 
 def _importable() -> list[str]:

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from .errors import ConfigError, unknown
-from .settings import REQUIRED, Field, Kind, Plain, Setting, check_fields, fields_of
+from .settings import REQUIRED, Field, Influence, Plain, Setting, check_fields, fields_of
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Table(Mapping[str, Part]):
         package: str | None,
         *parts: Part,
         base: type[Choice] = Choice,
-        kind: Kind = Kind.SETTING,
+        kind: Influence = Influence.SETTING,
         signatures: bool = False,
     ) -> None:
         self.group, self.base, self.kind = group, base, kind
@@ -157,10 +157,10 @@ class Table(Mapping[str, Part]):
         """All settings of the part: those that the group shares, then its own."""
         return {**fields_of(self.base), **self.fields(name)}
 
-    def kind_of(self, setting: Field) -> Kind:
+    def kind_of(self, setting: Field) -> Influence:
         """The kind of a setting of this group: its own, else SETTING if it is shared, else the group's kind."""
         shared = setting.name in fields_of(self.base)
-        return setting.setting.kind or (Kind.SETTING if shared else self.kind)
+        return setting.setting.kind or (Influence.SETTING if shared else self.kind)
 
     def config(self, name: str) -> type[Choice]:
         """The dataclass of a configuration that chooses this part. Its fields are `name` and the settings."""

@@ -41,7 +41,7 @@ REQUIRED: Any = inspect.Parameter.empty
 """The `default` of a field without a default value."""
 
 
-class Kind(StrEnum):
+class Influence(StrEnum):
     """How a key influences a result. It decides the layout of tables, and what a resumed run may change."""
 
     METHOD = "method"  # part of the compared method: different values are different rows of a table
@@ -68,7 +68,7 @@ class Setting:
     below: float | None = None
     options: tuple[str, ...] = ()  # those of a Literal need not be repeated
     unit: str = ""
-    kind: Kind | None = None
+    kind: Influence | None = None
     extends: bool = False
     layers: bool = False
     across: bool = False

@@ -23,10 +23,10 @@ from fedstride.processes import ports
 from fedstride.processes.cores import cores
 
 if TYPE_CHECKING:
-    from fedstride.flower.for_nodes.connection import Place
+    from fedstride.flower.for_nodes.connection import SuperLinkAddress
 
     from .deployment.expiry import Expiry
-    from .flower.target import Target
+    from .flower.superlink_choice import Target
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _superlinks(address: str | None, root_certificates: Path | None) -> list[Fin
     """What answers at each connection in Flower's config.toml, and at this address."""
     from fedstride.errors import ConfigError
 
-    from .flower.target import Target, deployed, named
+    from .flower.superlink_choice import Target, deployed, named
 
     given = [] if address is None else [Target("", address, root_certificates is None, root_certificates)]
     try:
@@ -97,7 +97,7 @@ def _superlink(target: Target) -> Finding:
     """Whether the SuperLink at this address has the transport of this machine's nodes."""
     from fedstride.flower.for_nodes.connecting import speaks, uses_http
 
-    from .flower.reach import why
+    from .flower.why_unreachable import why
 
     name = f"{target.name} ({target.address})" if target.name else target.address
     has_port = target.address.rpartition(":")[2].isdecimal()
@@ -113,14 +113,14 @@ def _superlink(target: Target) -> Finding:
     return Finding("superlink", "warn", f"{name} is {ANSWERS[spoken]}, unlike those of this machine", advice)
 
 
-def _place(target: Target) -> Place:
-    from fedstride.flower.for_nodes.connection import Place
+def _place(target: Target) -> SuperLinkAddress:
+    from fedstride.flower.for_nodes.connection import SuperLinkAddress
 
     trusted = None
     if target.root_certificates is not None:
         with contextlib.suppress(OSError):
             trusted = target.root_certificates.expanduser().read_bytes()
-    return Place(target.address, target.insecure, trusted)
+    return SuperLinkAddress(target.address, target.insecure, trusted)
 
 
 # ---------------------------------------------------------------- certificates
@@ -131,7 +131,7 @@ def _certificates(given: Sequence[Path]) -> list[Finding]:
     from fedstride.errors import ConfigError
 
     from .deployment.expiry import expiries
-    from .flower.target import deployed, named
+    from .flower.superlink_choice import deployed, named
 
     try:
         paths = [user_folders.expanded(path) for path in given]
@@ -304,7 +304,7 @@ def _data() -> list[Finding]:
     from fedstride.errors import FedstrideError
     from fedstride.settings import REQUIRED
     from fedstride.tasks import data
-    from fedstride.tasks.table import TASKS
+    from fedstride.tasks.registry import TASKS
 
     findings = []
     findings.append(_data_folder())

@@ -9,7 +9,7 @@ from confinement import support
 from .node_command import check_data, checked, folders_of, reader_of
 from .policy import in_words
 from .policy.file_access import Access, superlink_of
-from .processes.control import Processes
+from .processes.message_processes import Processes
 from .settings import read
 
 

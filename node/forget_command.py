@@ -21,7 +21,7 @@ from . import own_files
 from .keys import Signer
 from .log.log_file import Journal
 from .policy.file_access import APPS_CACHE, RUN_WORD
-from .settings import Settings
+from .settings import NodeSettings
 from .signed_runs import approvals
 from .signed_runs.ledger import Ledger
 
@@ -32,7 +32,7 @@ STUDY = "study"
 """The value of a line of the node's log that names the word of a run."""
 
 
-def forget(word: str, settings: Settings) -> Sequence[str]:
+def forget(word: str, settings: NodeSettings) -> Sequence[str]:
     """Remove what is kept for the run with this word; the names of what was removed.
 
     `settings`: of the node, which must not run, as it writes its log. Raises ConfigError if it runs, if the word
@@ -60,7 +60,7 @@ def forget(word: str, settings: Settings) -> Sequence[str]:
     return [str(path) for path in found]
 
 
-def _journal(settings: Settings) -> Journal:
+def _journal(settings: NodeSettings) -> Journal:
     if settings.log is None:
         raise ConfigError("node-forget needs the log of the node, which says what was removed; leave out log=off")
     try:

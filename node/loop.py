@@ -15,14 +15,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedstride.error_kinds import ErrorKind, Fault, parsed
 from fedstride.errors import RunError
-from fedstride.faults import Fault, Kind, parsed
 from fedstride.flower.for_nodes.connection import (
     AnswerError,
     Arrived,
-    Head,
     KeyRefusedError,
     Link,
+    MessageHead,
     NotThereYetError,
     Run,
     RunGoneError,
@@ -38,11 +38,11 @@ from .log import log_lines as logged
 from .log.log_lines import Accounts, RefusedError
 from .messages import replies
 from .messages.message_parts import NO_ANSWER, Until, fetched, handed_over, persistent
-from .messages.replies import Contents, FormError, Reply, form_of
+from .messages.replies import Contents, FinishedReply, FormError, form_of
 from .policy.file_access import Access
-from .policy.message_terms import Terms
-from .processes.control import DiedError, Processes
+from .policy.permission import Terms
 from .processes.frames import Answer, Request
+from .processes.message_processes import DiedError, Processes
 from .processes.output import Outputs
 from .processes.site_rows import Reader, ReadError
 from .signed_runs.checks import SignedRuns
@@ -155,14 +155,14 @@ class Node:
         except Exception as error:
             _log(logging.ERROR, "message %s cannot be processed", head.id, exc_info=error)
             reason = f"{type(error).__name__}: {error}"
-            reply = replies.refusal(head, self._link.node_id, Fault(Kind.NODE), reason)
+            reply = replies.refusal(head, self._link.node_id, Fault(ErrorKind.NODE), reason)
         self._send(head, reply, time.monotonic() - since, until)
 
-    def _reply(self, arrived: Arrived, until: Until) -> Reply:
+    def _reply(self, arrived: Arrived, until: Until) -> FinishedReply:
         """The reply of the message's process. Raises RefusedError and LinkError."""
         head = arrived.head
         if until.left() <= 0:
-            raise RefusedError("the message's time was over when it arrived; check the clocks", Kind.LATE)
+            raise RefusedError("the message's time was over when it arrived; check the clocks", ErrorKind.LATE)
         try:
             run, app = self._known(head, until)
             objects = fetched(self._link, head.run, arrived.objects, until)
@@ -194,13 +194,15 @@ class Node:
             reply = self._checked(head, answer, contents)
         except (DiedError, FormError) as error:
             _log(logging.ERROR, "message %s has no reply: %s", head.id, error)
-            return replies.error_reply(head, self._link.node_id, replies.CRASHED, Fault(Kind.ENDED), str(error))
+            return replies.error_reply(
+                head, self._link.node_id, replies.CRASHED, Fault(ErrorKind.ENDED), str(error)
+            )
         self._remember(owner, answer.state)
         if self._signed is not None and question is not None:
             self._signed.keep(question, answer)
         return reply
 
-    def _settings(self, head: Head, run: Run, unpacked: Path) -> dict[str, Any]:
+    def _settings(self, head: MessageHead, run: Run, unpacked: Path) -> dict[str, Any]:
         return {
             "message": head.id,
             "folder": str(unpacked),
@@ -226,15 +228,15 @@ class Node:
                 return described.folder
             rows = self._reader.of(form, until.left())
         except (ReadError, DiedError) as error:
-            raise RefusedError(f"the data cannot be read: {error}", Kind.DATA) from error
+            raise RefusedError(f"the data cannot be read: {error}", ErrorKind.DATA) from error
         self._terms.check_rows(kind, contents.settings, rows.examples, rows.held)
         return rows.folder
 
-    def _checked(self, head: Head, answer: Answer, contents: Contents) -> Reply:
+    def _checked(self, head: MessageHead, answer: Answer, contents: Contents) -> FinishedReply:
         """The reply, if all of it may leave this node. Raises RefusedError and FormError."""
         if answer.error is not None:
             keys = {key for record in contents.records.values() for key in record}
-            told = parsed(answer.error[1], keys) or Fault(Kind.APP)
+            told = parsed(answer.error[1], keys) or Fault(ErrorKind.APP)
             return replies.error_reply(head, self._link.node_id, wire.FAILED, told, answer.error[1])
         try:
             said = Contents.of_reply(answer.root, answer.objects)
@@ -244,7 +246,7 @@ class Node:
         reply = replies.reply_of(head, self._link.node_id, answer.root, answer.objects)
         return reply._replace(examples=said.examples)
 
-    def _known(self, head: Head, until: Until) -> Known:
+    def _known(self, head: MessageHead, until: Until) -> Known:
         """The message's run and its app, which are asked for once. The message is logged before it is fetched."""
         known = self._runs.pop(head.run, None)
         run = known.run if known else persistent(lambda: self._link.run(head.run), until)
@@ -274,7 +276,7 @@ class Node:
 
     # ---------------------------------------------------------------- its reply
 
-    def _send(self, head: Head, reply: Reply, seconds: float, until: Until) -> None:
+    def _send(self, head: MessageHead, reply: FinishedReply, seconds: float, until: Until) -> None:
         """Log the reply, then send it. If it cannot be logged, an error is sent instead."""
         try:
             self._accounts.leaves(_leaving(head, reply))
@@ -293,7 +295,7 @@ class Node:
         _log(logging.INFO, "Sent the reply to message %s", head.id)
 
 
-def _logged(head: Head, run: Run, known: Known | None) -> logged.Arrived:
+def _logged(head: MessageHead, run: Run, known: Known | None) -> logged.Arrived:
     return logged.Arrived(
         id=head.id,
         run=head.run,
@@ -319,8 +321,8 @@ def _written(overrides: Mapping[str, Any]) -> str:
     return f"{text[:MOST_OVERRIDES]} ... (cut; SHA-256 of the whole: {hashlib.sha256(whole.encode()).hexdigest()})"
 
 
-def _leaving(head: Head, reply: Reply) -> logged.Reply:
-    return logged.Reply(
+def _leaving(head: MessageHead, reply: FinishedReply) -> logged.LoggedReply:
+    return logged.LoggedReply(
         to=head.id,
         bytes=reply.size,
         examples=reply.examples,

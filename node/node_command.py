@@ -14,9 +14,9 @@ from fedstride import __version__
 from fedstride.errors import ConfigError, RunError
 from fedstride.flower.for_nodes.connecting import connected, untested
 from fedstride.flower.for_nodes.connection import Link, LinkError
-from fedstride.own import PARTS_VARIABLE
-from fedstride.processes import signals
+from fedstride.processes import unix_signals
 from fedstride.tasks.datasets.files import ROOT_VARIABLE
+from fedstride.user_parts import PARTS_VARIABLE
 
 from .apps.installed_apps import Apps
 from .health import Health
@@ -26,13 +26,13 @@ from .log.log_lines import Accounts, RefusedError
 from .loop import Node
 from .policy import file_access
 from .policy.file_access import Access
-from .policy.message_terms import Terms
+from .policy.permission import Terms
 from .policy.policy_file import DEMANDED
-from .policy.usage import sees_processes
-from .processes.control import DiedError, Processes
+from .policy.resource_limits import sees_processes
+from .processes.message_processes import DiedError, Processes
 from .processes.output import Outputs
 from .processes.site_rows import Reader, ReadError
-from .settings import OFF, Settings, read
+from .settings import OFF, NodeSettings, read
 from .signed_runs.checks import signed_runs
 from .signed_runs.signers import members_of, signers_of
 
@@ -71,7 +71,7 @@ def run(arguments: Sequence[str]) -> None:
     health = Health(settings.status, settings.name, settings.place.address, version("flwr"), confined)
     reason = "a signal ended it"
     try:
-        with signals.handled(signals.RaiseOnce()):
+        with unix_signals.handled(unix_signals.RaiseOnce()):
             processes.start()
             check_data(reader)
             link = _connected(settings)
@@ -92,7 +92,7 @@ def run(arguments: Sequence[str]) -> None:
                 ).serve()
             finally:
                 link.close()
-    except signals.STOPPED:
+    except unix_signals.STOPPED:
         return
     except LinkError as error:
         reason = str(error)
@@ -105,7 +105,7 @@ def run(arguments: Sequence[str]) -> None:
         health.ended(reason)
 
 
-def checked(settings: Settings, folders: file_access.Folders) -> str:
+def checked(settings: NodeSettings, folders: file_access.Folders) -> str:
     """How far apps are confined here, in words. Raises ConfigError if the node must not run like this."""
     kernel, policy = support(), settings.policy
     file_access.check(policy, kernel, os.geteuid() == 0, settings.allow_root)
@@ -122,7 +122,7 @@ def checked(settings: Settings, folders: file_access.Folders) -> str:
     return file_access.in_words(policy, kernel, are_seen)
 
 
-def folders_of(settings: Settings) -> file_access.Folders:
+def folders_of(settings: NodeSettings) -> file_access.Folders:
     """What apps may read beside their packages is the site's data, and what the node's environment names."""
     named = [os.environ.get(name) for name in (ROOT_VARIABLE, PARTS_VARIABLE)]
     paths = tuple(Path(text).expanduser().absolute() for text in named if text)
@@ -130,7 +130,7 @@ def folders_of(settings: Settings) -> file_access.Folders:
     return file_access.Folders(settings.states, settings.cache, settings.scratch, paths, data)
 
 
-def reader_of(settings: Settings, places: Access, processes: Processes) -> Reader | None:
+def reader_of(settings: NodeSettings, places: Access, processes: Processes) -> Reader | None:
     """What reads the site's data; None if it has none."""
     policy = settings.policy
     if settings.site is None:
@@ -149,7 +149,7 @@ def check_data(reader: Reader | None) -> int | None:
         raise ConfigError(f"the data of this node are not as its data file says: {error}") from error
 
 
-def _connected(settings: Settings) -> Link:
+def _connected(settings: NodeSettings) -> Link:
     try:
         return connected(settings.place, settings.key, wait=settings.wait, say=_warn)
     except LinkError as error:
@@ -175,7 +175,7 @@ def _lock(path: Path) -> None:
         ) from error
 
 
-def _accounts(settings: Settings) -> Accounts:
+def _accounts(settings: NodeSettings) -> Accounts:
     """The accounts of this node. Raises ConfigError if its log cannot be written."""
     if settings.log is None:
         _warn(f"log={OFF}: what is done with this node's data is not recorded")

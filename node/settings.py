@@ -16,14 +16,14 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from client_app.state.state_folder import root
 from fedstride.errors import ConfigError
-from fedstride.files import private, user_folders
+from fedstride.files import private_files, user_folders
 from fedstride.flower.for_nodes.certificates import context
-from fedstride.flower.for_nodes.connection import Place
+from fedstride.flower.for_nodes.connection import SuperLinkAddress
 from fedstride.messages import wire
 from fedstride.messages.node_names import FORM, is_name
 from fedstride.processes.ports import NODES
 from fedstride.tasks.cache import cache_dir
-from fedstride.tasks.site_file.site import Site
+from fedstride.tasks.data_toml.site import SiteData
 
 from . import own_files
 from .apps.trusted_keys import trusted_keys
@@ -65,14 +65,14 @@ GONE = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class NodeSettings:
     """The settings of a node."""
 
-    place: Place
+    place: SuperLinkAddress
     key: EllipticCurvePrivateKey | None  # None: the node makes one, and registers it itself
     config: Mapping[str, Value]  # its node-config, as apps see it
     policy: Policy
-    site: Site | None  # its own data; None: it has none
+    site: SiteData | None  # its own data; None: it has none
     states: Path  # what clients keep
     cache: Path  # of prepared data
     scratch: Path  # of this process, for the folders of messages
@@ -94,7 +94,7 @@ class Settings:
     passed: tuple[str, ...]  # names of variables that apps see in addition
 
 
-def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> Settings:
+def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> NodeSettings:
     """The settings in these arguments. Raises ConfigError for what is not allowed."""
     given = _parser().parse_args(list(arguments))
     config = node_config(given.node_config)
@@ -107,8 +107,8 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
             "--insecure and --auth-supernode-private-key exclude each other: a key without TLS protects nothing; "
             "give --root-certificates"
         )
-    return Settings(
-        place=Place(
+    return NodeSettings(
+        place=SuperLinkAddress(
             address=_address(given.superlink),
             insecure=given.insecure,
             root_certificates=_certificates(given.root_certificates),
@@ -203,7 +203,7 @@ def _certificates(path: Path | None) -> bytes | None:
         return None
     content = _content(path, "--root-certificates")
     try:
-        context(Place("", root_certificates=content))
+        context(SuperLinkAddress("", root_certificates=content))
     except (OSError, ValueError):  # ssl.SSLError is an OSError
         raise ConfigError(
             f"--root-certificates {path} is not a certificate in PEM; give the ca.crt of the SuperLink"
@@ -216,7 +216,7 @@ def _private_key(path: Path | None) -> EllipticCurvePrivateKey | None:
         return None
     path = path.expanduser()
     try:
-        content, fault = private.read(path)
+        content, fault = private_files.read(path)
     except OSError as error:
         raise ConfigError(
             f"--auth-supernode-private-key {path} cannot be read: {error.strerror or error}"
@@ -288,12 +288,12 @@ def _path(config: Mapping[str, Value], key: str) -> Path | None:
     return Path(value).expanduser().absolute()
 
 
-def _site(config: Mapping[str, Value]) -> Site | None:
+def _site(config: Mapping[str, Value]) -> SiteData | None:
     path = _path(config, "data")
     return None if path is None else read_data(path)
 
 
-def _for_apps(config: Mapping[str, Value], site: Site | None, policy: Policy) -> dict[str, Value]:
+def _for_apps(config: Mapping[str, Value], site: SiteData | None, policy: Policy) -> dict[str, Value]:
     """The node-config as apps see it: without the node's own files, and with what the policy demands of updates.
 
     Raises ConfigError for demands that are not in the policy.
@@ -313,7 +313,7 @@ def _for_apps(config: Mapping[str, Value], site: Site | None, policy: Policy) ->
 
 
 def _secret(
-    key: Path | None, config: Mapping[str, Value], site: Site | None, home: Path, log: Path | None
+    key: Path | None, config: Mapping[str, Value], site: SiteData | None, home: Path, log: Path | None
 ) -> dict[str, Path]:
     """The files that apps must not read, by what they are."""
     found = {"the node's key": key, "the policy": _path(config, "policy"), "the node's log": log}

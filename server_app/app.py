@@ -15,10 +15,10 @@ from flwr.serverapp import Grid, ServerApp
 from fedstride.errors import FedstrideError, require
 from fedstride.figures.metrics import as_text, shown
 from fedstride.flower import grids
-from fedstride.flower.keeping import forget_idle_connections
+from fedstride.flower.connection_keeping import forget_idle_connections
 from fedstride.flower.logs import log, say_once
 from fedstride.messages import wire
-from fedstride.processes import signals
+from fedstride.processes import unix_signals
 
 from . import data_descriptions, session, signed_messages
 from .before_training.model_size import check_size
@@ -42,12 +42,12 @@ def main(grid: Grid, context: Context) -> None:
     SIGINT (which Flower sends to this process after `flwr stop`) and SIGTERM end the run with all its files. Then
     Flower's own handler of the signal reports the end to the SuperLink, and ends the process.
     """
-    stop = signals.RaiseOnce()
+    stop = unix_signals.RaiseOnce()
     stopped_by = _who_stops()
     if by := context.run_config.get(wire.SUBMISSION):
         log(INFO, wire.SUBMISSION_LINE, by)
     try:
-        with signals.handled(stop), signals.waking():
+        with unix_signals.handled(stop), unix_signals.waking():
             forget_idle_connections(grid)
             signed = signed_messages.signed_terms(context.run_config)
             config = compose(overrides_of(context.run_config))
@@ -80,8 +80,8 @@ def main(grid: Grid, context: Context) -> None:
         log(ERROR, wire.ERROR_LINE, type(error).__name__, error)
         say_once(type(error))
         raise error.with_traceback(None) from None
-    except signals.STOPPED as end:
-        log(WARNING, wire.END_LINE, "SIGTERM" if isinstance(end, signals.Terminated) else stopped_by())
+    except unix_signals.STOPPED as end:
+        log(WARNING, wire.END_LINE, "SIGTERM" if isinstance(end, unix_signals.Terminated) else stopped_by())
         if stop.number is not None:
             signal.raise_signal(stop.number)
         raise

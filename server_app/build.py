@@ -11,22 +11,22 @@ from typing import Any, cast
 from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
-from client_app.table import OBJECTIVES, RULES, Training
+from client_app.registry import OBJECTIVES, RULES, Training
 from fedstride.arrays.named import Arrays, Declared
 from fedstride.errors import ConfigError, require
 from fedstride.messages import wire
 from fedstride.messages.code_digest import client_code
-from fedstride.own import find
 from fedstride.tasks.proxy import NONE
+from fedstride.tasks.registry import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.table import MODELS, PARTITIONS, TASKS
+from fedstride.user_parts import find
 from strategies.norm_analysis import NormAnalysis
+from strategies.registry import PRIVACY, STRATEGIES
 from strategies.shell.rule_strategy import RuleStrategy
 from strategies.shell.wrapper import Wrapper
-from strategies.table import PRIVACY, STRATEGIES
 
+from .config.allowed_by_user import CHANGED_DATA, CLIENT_CODE
 from .config.keys import chain, label
-from .config.permits import CHANGED_DATA, CLIENT_CODE
 from .config.schema import Config
 
 ALL_NODES = {"fraction_train": 1.0, "min_train_nodes": 1, "min_evaluate_nodes": 1, "min_available_nodes": 1}

@@ -14,7 +14,7 @@ from fedstride.errors import ConfigError, ReplyError, RunError
 from fedstride.flower.logs import log
 from fedstride.messages import wire
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.statistics.description import MOST_COLUMNS, Asked, Description, asked_of
+from fedstride.tasks.statistics.description import MOST_COLUMNS, DescribedColumn, Description, asked_of
 
 from .build import code_of_clients, message_config
 from .exchange.expected_nodes import check_nodes
@@ -23,7 +23,7 @@ from .session import Prepared
 
 
 @dataclass(frozen=True)
-class Site:
+class SiteAnswer:
     """What one client said. `client`: its id, negative for one without. `reason`: why it said nothing."""
 
     client: int
@@ -32,7 +32,7 @@ class Site:
     reason: str = ""
 
 
-def columns_of(spec: Spec) -> list[Asked]:
+def columns_of(spec: Spec) -> list[DescribedColumn]:
     """The columns that sites describe. Raises ConfigError for a task with too many of them."""
     found = asked_of(spec)
     if len(found) > MOST_COLUMNS:
@@ -42,7 +42,7 @@ def columns_of(spec: Spec) -> list[Asked]:
     return found
 
 
-def ask(grid: Grid, prepared: Prepared, word: str | None = None) -> list[Site]:
+def ask(grid: Grid, prepared: Prepared, word: str | None = None) -> list[SiteAnswer]:
     """What the clients of `grid` say of their data, in the order of their ids; those without an answer come last.
 
     `word`: of a signed run. Raises RunError if nobody answers, and ConfigError as `check_nodes` does.
@@ -60,28 +60,28 @@ def ask(grid: Grid, prepared: Prepared, word: str | None = None) -> list[Site]:
     facts = sorted(roster.facts.items())
     found = [_read(client, str(roster.label(client)), said, asked) for client, said in facts]
     reasons = [*roster.refused().values(), *roster.without_answer()]
-    return [*found, *(Site(-1, "", reason=reason) for reason in reasons)]
+    return [*found, *(SiteAnswer(-1, "", reason=reason) for reason in reasons)]
 
 
-def _read(client: int, name: str, facts: object, asked: list[Asked]) -> Site:
+def _read(client: int, name: str, facts: object, asked: list[DescribedColumn]) -> SiteAnswer:
     try:
-        return Site(client, name, Description.unflatten(facts, asked))  # type: ignore[arg-type]
+        return SiteAnswer(client, name, Description.unflatten(facts, asked))  # type: ignore[arg-type]
     except ReplyError as error:
         log(WARNING, "client %s: %s", name, error)
-        return Site(client, name, reason=f"client {name}: {error}")
+        return SiteAnswer(client, name, reason=f"client {name}: {error}")
 
 
 # ---------------------------------------------------------------- as lines of a log
 
 
-def log_sites(sites: Iterable[Site], say: Callable[[str], None]) -> None:
+def log_sites(sites: Iterable[SiteAnswer], say: Callable[[str], None]) -> None:
     """Say each site as a line of JSON, from which `site_in` reads it."""
     for each in sites:
         said = None if each.said is None else each.said.flatten()
         say(json.dumps({"client": each.client, "name": each.name, "said": said, "reason": each.reason}))
 
 
-def site_in(text: str, asked: list[Asked]) -> Site:
+def site_in(text: str, asked: list[DescribedColumn]) -> SiteAnswer:
     """The site in a line of JSON. Raises ReplyError for anything else."""
     try:
         values = json.loads(text)
@@ -89,4 +89,4 @@ def site_in(text: str, asked: list[Asked]) -> Site:
         record = values["said"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReplyError(f"a line of the log is not what a site said ({type(error).__name__})") from None
-    return Site(client, name, record and Description.unflatten(record, asked), reason)
+    return SiteAnswer(client, name, record and Description.unflatten(record, asked), reason)

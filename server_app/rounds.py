@@ -18,7 +18,7 @@ from fedstride.arrays.named import Arrays
 from fedstride.errors import RunError
 from fedstride.messages import wire
 from fedstride.messages.records import config_records
-from fedstride.messages.varying import Varies
+from fedstride.messages.varying_values import Varies
 from fedstride.tasks.spec import Statistics
 from strategies.norm_analysis import NormAnalysis
 from strategies.replies.cohort import LEFT_OUT, Cohort

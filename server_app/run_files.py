@@ -23,7 +23,7 @@ from fedstride.figures.metrics import described
 from fedstride.files import atomic
 from fedstride.files.chained_lines import chained, digest_of
 from fedstride.flower.logs import log
-from fedstride.processes.signals import held
+from fedstride.processes.unix_signals import held
 from fedstride.tasks import data
 from fedstride.tasks.spec import Spec
 from strategies.norm_analysis import NormAnalysis
@@ -32,8 +32,8 @@ from .config.compose import digest, to_yaml
 from .config.keys import label
 from .config.schema import Config
 from .records.checkpoint import FOLDER, KEPT, Checkpoint, set_aside_newer, valid_checkpoints, write_checkpoint
-from .records.line_files import Lines
-from .records.restore import CLIENTS, METRICS, copy_of_metrics, restored_clients, restored_metrics
+from .records.line_files import LineFile
+from .records.restored_lines import CLIENTS, METRICS, copy_of_metrics, restored_clients, restored_metrics
 from .records.row_values import Row, total
 from .records.run_folder import default_name, free, lock, remove_temporary_files
 from .records.spreadsheet import cell, inert, line
@@ -96,10 +96,10 @@ class Records:
             self._lock = lock(folder)
             if resume is not None:
                 self._restore(resume)
-            self._metrics = Lines(folder / METRICS)
-            self._copy = Lines(copy_of_metrics(folder))
-            self._clients = Lines(folder / CLIENTS)
-            self._csv = Lines(folder / CSV)
+            self._metrics = LineFile(folder / METRICS)
+            self._copy = LineFile(copy_of_metrics(folder))
+            self._clients = LineFile(folder / CLIENTS)
+            self._csv = LineFile(folder / CSV)
             atomic.write(folder / "config.yaml", to_yaml(config).encode())
             self._status("running", None)
         except OSError as error:
@@ -321,7 +321,7 @@ class Records:
         head = [inert(column) for column in columns]
         cells = [head, *([cell(_plain(row.get(column))) for column in columns] for row in self.rows)]
         atomic.write(self.folder / CSV, "".join(line(each) + "\n" for each in cells).encode())
-        self._csv, self._columns, self._rows_in_csv = Lines(self.folder / CSV), columns, len(self.rows)
+        self._csv, self._columns, self._rows_in_csv = LineFile(self.folder / CSV), columns, len(self.rows)
 
 
 def save_model(path: Path, arrays: ArrayRecord, server_round: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from logging import INFO, WARNING
 from pathlib import Path
@@ -15,7 +16,7 @@ from fedstride.errors import ChangedDataError, CheckpointError, RunError
 from fedstride.flower import grids
 from fedstride.flower.logs import log
 from fedstride.messages import wire
-from fedstride.processes.signals import Terminated
+from fedstride.processes.unix_signals import Terminated
 from fedstride.tasks import data
 from fedstride.tasks.models import frozen_cache
 from fedstride.tasks.partitions import schemes
@@ -27,9 +28,9 @@ from .before_training.initial_model import pinned
 from .before_training.mini_batches import check_mini_batches
 from .before_training.model_origin import origin
 from .build import build_strategy, code_of_clients, learning_at_server, message_config
+from .config.allowed_by_user import CHANGED_DATA
 from .config.compose import digest
 from .config.defaults import resolved
-from .config.permits import CHANGED_DATA
 from .config.schema import Config
 from .evaluation.ccvr import CCVR, ccvr_of
 from .evaluation.central import CentralEvaluation
@@ -39,10 +40,11 @@ from .exchange.expected_nodes import check_nodes
 from .exchange.frozen_arrays import Delivery
 from .exchange.roll_call import Roster
 from .exchange.timeouts import CEILING, Waits
+from .metric_trackers import Tracking, check_trackers
 from .records.checkpoint import FOLDER as CHECKPOINTS
 from .records.checkpoint import UNUSED, Checkpoint, newest_checkpoint
-from .records.releases import note_releases
-from .records.restore import restored_clients, restored_metrics
+from .records.noise_releases import note_releases
+from .records.restored_lines import restored_clients, restored_metrics
 from .records.row_values import Row
 from .records.run_folder import check_no_links, new_folder
 from .reports.model_card import Audit
@@ -51,7 +53,6 @@ from .reports.rows import empty_rounds_reason
 from .rounds import Evaluate, Federation, Observer, Round
 from .run_files import Records
 from .stopping import reason_to_stop
-from .trackers import Tracking, check_trackers
 
 
 @dataclass(frozen=True)
@@ -199,38 +200,59 @@ def run(
     progress = Progress(records.folder, tell)
     tracking: Tracking | None = None
     try:
-        on_folder(records.folder)
-        tracking = Tracking(config, records.folder)
-        delivery = Delivery(prepared.evaluation.frozen)
-        roster, statistics = _called(grid, prepared, records, delivery)
-        prepared.strategy.names = roster.names
-        federation = Federation(
-            grid=grid,
-            strategy=prepared.strategy,
-            config=config,
-            roster=roster,
-            delivery=delivery,
-            client_config=roster.client_config,
-            evaluate=evaluate or prepared.evaluation,
-            observers=[records, tracking, *observers],
-            statistics=statistics,
-            waits=Waits(CEILING if config.timeout is None and grids.is_simulation(grid) else config.timeout),
-            progress=progress,
-            calibration=prepared.calibration,
-            second=prepared.second,
-            asks_membership=audit is None,
-            oldest_round=records.oldest_round,
-        )
-        done = 0 if records.last is None else records.last.number
-        progress.begins([roster.label(c) for c in sorted(roster.facts)], config.rounds, config.headline, done)
-        rounds = federation.rounds(records.last, prepared.evaluation.initial)
-        last = records.last
-        while not (stopped := _reason_to_stop(config, records.rows)):
-            executed = next(rounds, None)
-            if executed is None:
-                break
-            last = executed
-        _check_trained(last, done, config)
+        with _closing(records, stopped_by):
+            on_folder(records.folder)
+            tracking = Tracking(config, records.folder)
+            delivery = Delivery(prepared.evaluation.frozen)
+            roster, statistics = _called(grid, prepared, records, delivery)
+            prepared.strategy.names = roster.names
+            federation = Federation(
+                grid=grid,
+                strategy=prepared.strategy,
+                config=config,
+                roster=roster,
+                delivery=delivery,
+                client_config=roster.client_config,
+                evaluate=evaluate or prepared.evaluation,
+                observers=[records, tracking, *observers],
+                statistics=statistics,
+                waits=Waits(CEILING if config.timeout is None and grids.is_simulation(grid) else config.timeout),
+                progress=progress,
+                calibration=prepared.calibration,
+                second=prepared.second,
+                asks_membership=audit is None,
+                oldest_round=records.oldest_round,
+            )
+            done = 0 if records.last is None else records.last.number
+            labels = [roster.label(client) for client in sorted(roster.facts)]
+            progress.begins(labels, config.rounds, config.headline, done)
+            stopped = _execute(federation, prepared, records)
+    finally:
+        progress.end()
+        if tracking is not None:
+            tracking.close()
+    records.close("completed", stopped)
+    return Outcome(records.folder, records.rows, stopped)
+
+
+def _execute(federation: Federation, prepared: Prepared, records: Records) -> str | None:
+    """Execute the rounds that are left; why the run ended before its last round, if it did."""
+    rounds = federation.rounds(records.last, prepared.evaluation.initial)
+    last, done = records.last, 0 if records.last is None else records.last.number
+    while not (stopped := _reason_to_stop(prepared.config, records.rows)):
+        executed = next(rounds, None)
+        if executed is None:
+            break
+        last = executed
+    _check_trained(last, done, prepared.config)
+    return stopped
+
+
+@contextlib.contextmanager
+def _closing(records: Records, stopped_by: Callable[[], str]) -> Iterator[None]:
+    """Close the records if an error ends the run, with how it ended; the error is raised again."""
+    try:
+        yield
     except KeyboardInterrupt:
         records.close("interrupted", f"stopped by {stopped_by()}")
         raise
@@ -246,12 +268,6 @@ def run(
         else:
             records.close("failed", f"{type(error).__name__}: {error}")
         raise
-    finally:
-        progress.end()
-        if tracking is not None:
-            tracking.close()
-    records.close("completed", stopped)
-    return Outcome(records.folder, records.rows, stopped)
 
 
 def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery) -> tuple[Roster, Statistics]:

@@ -15,8 +15,8 @@ from flwr.serverapp import Grid
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
 from fedstride.messages.records import array_records, config_records
-from fedstride.messages.signed_runs import RUN_CONFIG, Form, Terms, form_of_arrays, is_value, load, same
-from fedstride.messages.varying import Varies
+from fedstride.messages.signed_runs import RUN_CONFIG, MessageForm, Terms, form_of_arrays, is_value, load, same
+from fedstride.messages.varying_values import Varies
 from fedstride.tasks.statistics import over_sites
 from strategies.norm_analysis import NormAnalysis
 
@@ -62,7 +62,7 @@ def check(terms: Terms, prepared: Prepared, *, describes: bool = False) -> None:
         raise ConfigError("the run is signed for another number of rounds or messages; sign it again")
 
 
-def forms_of(prepared: Prepared, word: str, *, describes: bool = False) -> tuple[Form, ...]:
+def forms_of(prepared: Prepared, word: str, *, describes: bool = False) -> tuple[MessageForm, ...]:
     """All forms of this run's messages. `word`: of the run. `describes`: it only asks what the data are like."""
     if describes:
         return (_of_description(prepared, word),)
@@ -75,7 +75,7 @@ def forms_of(prepared: Prepared, word: str, *, describes: bool = False) -> tuple
     in_rounds = varies(config.rounds)
     in_round = {wire.SERVER_ROUND: in_rounds[wire.SERVER_ROUND]}
 
-    def form(name: str, message: Message, varying: Mapping[str, Varies]) -> Form:
+    def form(name: str, message: Message, varying: Mapping[str, Varies]) -> MessageForm:
         return _form(name, message, strategy.configrecord_key, varying, delivery.record)
 
     def query(records: Mapping[str, ArrayRecord], more: Mapping[str, Any]) -> Message:
@@ -99,14 +99,14 @@ def forms_of(prepared: Prepared, word: str, *, describes: bool = False) -> tuple
     return tuple(found)
 
 
-def _of_description(prepared: Prepared, word: str) -> Form:
+def _of_description(prepared: Prepared, word: str) -> MessageForm:
     config, spec = prepared.config, prepared.spec.with_statistics(prepared.statistics)
     asked = message_config(config, spec, word, {wire.DESCRIPTION: True})
     message = Message(RecordDict({wire.CONFIG: asked}), dst_node_id=1, message_type=MessageType.QUERY)
     return _form("description", message, wire.CONFIG, {}, ArrayRecord())
 
 
-def messages_of(prepared: Prepared, forms: Iterable[Form]) -> int:
+def messages_of(prepared: Prepared, forms: Iterable[MessageForm]) -> int:
     """How many messages of these forms a node gets, at most."""
     config, calibration = prepared.config, prepared.calibration
     rounds = range(1, config.rounds + 1)
@@ -133,7 +133,7 @@ def _of_parts(strategy: NormAnalysis) -> dict[str, Varies]:
 
 def _form(
     name: str, message: Message, config_key: str, varying: Mapping[str, Varies], frozen: ArrayRecord
-) -> Form:
+) -> MessageForm:
     config = config_records(message.content)[config_key]
     records = {each: _digest(record) for each, record in array_records(message.content).items()}
     may_bring = {wire.FROZEN: _digest(frozen)} if frozen and records else {}
@@ -143,14 +143,16 @@ def _form(
             f"the run cannot be signed: its messages have {bad} = {fixed[bad]!r}, which must be a finite number, "
             "a text, a bool, or a list of them"
         )
-    return Form(name, message.metadata.message_type, fixed, varying, {**records, **may_bring}, tuple(may_bring))
+    return MessageForm(
+        name, message.metadata.message_type, fixed, varying, {**records, **may_bring}, tuple(may_bring)
+    )
 
 
 def _digest(record: ArrayRecord) -> str:
     return form_of_arrays((name, array.dtype, array.shape) for name, array in record.items())
 
 
-def _differences(signed: Iterable[Form], own: Iterable[Form]) -> Iterator[str]:
+def _differences(signed: Iterable[MessageForm], own: Iterable[MessageForm]) -> Iterator[str]:
     """How the forms of messages differ, in words."""
     theirs, ours = {form.name: form for form in signed}, {form.name: form for form in own}
     for name in sorted(theirs.keys() ^ ours.keys()):

@@ -1,4 +1,4 @@
-"""Server rules as Flower strategies, one file for each method; `table.py` lists them.
+"""Server rules as Flower strategies, one file for each method; `registry.py` lists them.
 
 The package needs flwr and numpy, but neither torch nor Hydra. A module is imported when one of its names is used.
 """
@@ -9,8 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .cohort_for_tests import make_cohort as make_cohort
     from .norm_analysis import NormAnalysis as NormAnalysis
-    from .replies.needs import Needs as Needs
+    from .registry import *  # noqa: F403
+    from .replies.declared_needs import Needs as Needs
     from .replies.screening_settings import Screening as Screening
     from .shell.requests import Request as Request
     from .shell.rule_strategy import RuleStrategy as RuleStrategy
@@ -20,19 +22,17 @@ if TYPE_CHECKING:
     from .sums.means import averaged_buffers as averaged_buffers
     from .sums.means import mean_update as mean_update
     from .sums.means import movement as movement
-    from .table import *  # noqa: F403
-    from .testing import make_cohort as make_cohort
 
 _HOMES = {
     "Request": "shell.requests",
     "RoundResult": "shell.stack",
-    "Needs": "replies.needs",
+    "Needs": "replies.declared_needs",
     "NormAnalysis": "norm_analysis",
     "RuleStrategy": "shell.rule_strategy",
     "Screening": "replies.screening_settings",
     "Wrapper": "shell.wrapper",
     "averaged_buffers": "sums.means",
-    "make_cohort": "testing",
+    "make_cohort": "cohort_for_tests",
     "add_step": "sums.means",
     "mean_update": "sums.means",
     "movement": "sums.means",
@@ -42,7 +42,7 @@ _HOMES = {
 
 def places() -> dict[str, str]:
     """The module of each name that the package offers; those of parts come from their tables."""
-    from .table import PRIVACY, STRATEGIES
+    from .registry import PRIVACY, STRATEGIES
 
     found = [str(part.place) for table in (STRATEGIES, PRIVACY) for part in table.built_in()]
     chosen = {name: module for module, name in (place.split(":") for place in found) if name[0].isupper()}

@@ -25,13 +25,13 @@ from fedstride import seeds
 from fedstride.arrays.named import Arrays
 from fedstride.errors import CheckpointError, ConfigError, require
 from fedstride.messages import wire
-from fedstride.messages.varying import Varies
+from fedstride.messages.varying_values import Varies
 from fedstride.noise import gaussian_mechanism
 from fedstride.noise.keystream import Keystream, is_secret, new_secret
-from fedstride.settings import Kind, Setting, check
+from fedstride.settings import Influence, Setting, check
 
 from .replies.cohort import Cohort, Expected, with_models
-from .replies.needs import Needs
+from .replies.declared_needs import Needs
 from .replies.screening_settings import each_for_itself
 from .shell.requests import expected_of
 from .shell.stack import Admission, Metrics, Stack
@@ -175,7 +175,7 @@ class DifferentialPrivacy(Wrapper):
                 "seed that makes the noise repeatable, for experiments; such noise protects nothing",
                 least=0,
                 most=seeds.MAX_SEED,
-                kind=Kind.CHANCE,
+                kind=Influence.CHANCE,
             ),
         ] = None,
         clients_a_round: int = 40,

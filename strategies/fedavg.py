@@ -10,7 +10,7 @@ from typing_extensions import Unpack
 from fedstride.arrays.named import Arrays
 
 from .replies.cohort import Cohort
-from .replies.needs import Needs
+from .replies.declared_needs import Needs
 from .shell.rule_strategy import RuleOptions, RuleStrategy, Weighting
 from .shell.stack import RoundResult
 from .sums.means import add_step, averaged_buffers, mean_update

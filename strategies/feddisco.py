@@ -7,7 +7,7 @@
 P_k are the shares of the labels of client k. T, the target, is 1 / C for each of C classes, or the shares of the
 labels of the server's test set, which the authors' code takes where that is not balanced (B-25). Sums are over the
 clients of the round. A client reports its counts of labels until the server has them:
-`client_app/server_rules/feddisco.py`. Buffers are averaged with p_k.
+`client_app/for_server_rules/feddisco.py`. Buffers are averaged with p_k.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fedstride.arrays.named import Arrays, total
 from fedstride.arrays.on_device import placed
 from fedstride.errors import require
 from fedstride.messages import wire
-from fedstride.messages.varying import MOST_WHOLE, Varies
+from fedstride.messages.varying_values import MOST_WHOLE, Varies
 from fedstride.settings import MOST_CLIENTS, Setting, check
 
 from .replies.cohort import Cohort
-from .replies.needs import Needs
+from .replies.declared_needs import Needs
 from .replies.numbers import Number
 from .shell.requests import Request
 from .shell.rule_strategy import RuleOptions, RuleStrategy, Weighting

@@ -5,7 +5,8 @@
 
 over the m clients of the round, N clients in all, u = 0 at the start. u is -h / alpha of the paper's
 algorithm 1, as in the authors' code, so nothing is divided by alpha. Clients add a linear and a proximal
-term to their loss: `client_app/server_rules/feddyn.py`. The model that is evaluated is w^, the one that is sent.
+term to their loss: `client_app/for_server_rules/feddyn.py`. The model that is evaluated is w^, the one that is
+sent.
 
 With `recover`, clients also send u_k+, their memory after the round, and the server repeats their arithmetic from
 U_k, what it believes a client to have (`client_states.py`): E_k = U_k + (w_k - w), rounded as there. Then
@@ -35,7 +36,7 @@ from fedstride.arrays.named import Arrays, Layout, float64
 from fedstride.errors import require
 from fedstride.flower.logs import log
 from fedstride.messages import wire
-from fedstride.messages.varying import MOST_WHOLE, Varies
+from fedstride.messages.varying_values import MOST_WHOLE, Varies
 from fedstride.settings import Setting, check
 
 from .replies.cohort import Cohort, shares_of

@@ -36,7 +36,7 @@ from fedstride.errors import given, require
 from fedstride.settings import MOST_EPOCHS, MOST_STEPS, Setting, check
 
 from .replies.cohort import Cohort
-from .replies.needs import Needs
+from .replies.declared_needs import Needs
 from .shell.rule_strategy import RuleOptions, RuleStrategy, Weighting
 from .shell.stack import Metrics, RoundResult
 from .sums.blocks import blockwise, inner_products

@@ -20,7 +20,7 @@ from fedstride.arrays.named import Arrays, total
 from fedstride.settings import Setting, check
 
 from .replies.cohort import Cohort
-from .replies.needs import Needs
+from .replies.declared_needs import Needs
 from .shell.rule_strategy import RuleOptions, RuleStrategy, Weighting
 from .shell.stack import RoundResult
 from .sums.blocks import norm

@@ -3,8 +3,9 @@
     tau_eff = sum_k p_k a_k                                   (NO2)
     w^ = w + tau_eff sum_k p_k Delta_k / a_k                  (NO3)
 
-a_k > 0 is client k's effective number of local steps (NO1); it reports it: `client_app/server_rules/fednova.py`.
-p_k is over the clients of the round (B-22). Buffers are averaged with p_k.
+a_k > 0 is client k's effective number of local steps (NO1); it reports it:
+`client_app/for_server_rules/fednova.py`. p_k is over the clients of the round (B-22). Buffers are averaged with
+p_k.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fedstride.messages import wire
 from fedstride.settings import Setting, check
 
 from .replies.cohort import Cohort
-from .replies.needs import Needs
+from .replies.declared_needs import Needs
 from .replies.numbers import Number
 from .shell.requests import Request
 from .shell.rule_strategy import RuleOptions, RuleStrategy, Weighting

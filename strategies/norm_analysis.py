@@ -16,7 +16,7 @@ from fedstride.arrays.named import Arrays, Layout, total
 from fedstride.errors import require
 
 from .replies.cohort import Cohort
-from .replies.needs import Needs
+from .replies.declared_needs import Needs
 from .shell.rule_strategy import WEIGHTINGS, By
 from .shell.stack import Metrics, RoundResult
 from .shell.wrapper import Wrapper

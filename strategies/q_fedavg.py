@@ -5,7 +5,7 @@
     w^ = w - sum_k F_k^q G_k / sum_k h_k                                         (QF3)
 
 F_k is the mean loss of w over all training examples of client k before its training (B-27), which it reports:
-`client_app/server_rules/q_fedavg.py`. eta is the clients' rate of the round. Sizes are not used.
+`client_app/for_server_rules/q_fedavg.py`. eta is the clients' rate of the round. Sizes are not used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedstride.errors import require
 from fedstride.settings import Setting, check
 
 from .replies.cohort import Cohort
-from .replies.needs import Needs
+from .replies.declared_needs import Needs
 from .replies.numbers import Number
 from .shell.requests import Request
 from .shell.rule_strategy import RuleOptions, RuleStrategy

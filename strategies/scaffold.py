@@ -4,7 +4,7 @@
     c' = c + (1 / N) sum_k delta_k                            (SC4; line 17)
 
 with Delta_k = w_k - w and delta_k = c_k+ - c_k of the m clients of the round, N clients in all, and c = 0 at
-the start. Clients correct each step by eta (c - c_k), in `client_app/server_rules/scaffold.py`. All means are
+the start. Clients correct each step by eta (c - c_k), in `client_app/for_server_rules/scaffold.py`. All means are
 uniform, also those of buffers. c has one array for each parameter, and none for buffers.
 
 With `recover`, clients send c_k+, and delta_k = c_k+ - C_k, with C_k that the server believes the client to have

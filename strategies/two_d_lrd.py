@@ -20,11 +20,11 @@ from flwr.serverapp.strategy import Strategy
 
 from fedstride.arrays.named import Arrays, Layout, total
 from fedstride.messages import wire
-from fedstride.messages.varying import Varies
+from fedstride.messages.varying_values import Varies
 from fedstride.settings import MOST_ROUNDS, MOST_STEPS, Setting, check
 
 from .replies.cohort import Cohort
-from .replies.needs import Needs
+from .replies.declared_needs import Needs
 from .shell.requests import Request
 from .shell.stack import RoundResult
 from .shell.wrapper import Wrapper

@@ -41,7 +41,7 @@ from fedstride.flower.logs import log
 from fedstride.settings import Setting, check
 
 from .replies.cohort import Cohort, shares_of
-from .replies.needs import Needs, declared, limited
+from .replies.declared_needs import Needs, declared, limited
 from .shell.stack import Admission
 from .shell.wrapper import Wrapper
 from .sums.blocks import blockwise, difference

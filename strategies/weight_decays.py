@@ -31,7 +31,7 @@ from fedstride.settings import Setting, check
 from .fedlaw import FedLAW
 from .fedlws import FedLWS
 from .replies.cohort import Cohort
-from .replies.needs import Needs
+from .replies.declared_needs import Needs
 from .shell.stack import Metrics, RoundResult
 from .shell.wrapper import Wrapper
 from .sums.blocks import blockwise, difference, norm, squared_norms

@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from lab.flower.command import Connection, free_port, write_connection
+from lab.flower.flower_command import Connection, free_port, write_connection
 
 HOSPITALS = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 DIGITS = ("nodes=hospital-a,hospital-b", "clients=2", "min_clients=1", "rounds=15", "timeout=120", "name=digits")

@@ -25,12 +25,12 @@ from torch import nn
 
 from client_app import from_message
 from client_app.app import app
-from client_app.table import RULES
+from client_app.registry import RULES
 from fedstride.arrays.named import Arrays, to_record, views
 from fedstride.messages import wire
 from fedstride.tasks import data
 from fedstride.tasks.models.tensors import evaluate, load_arrays
-from lab.engine.local import LocalGrid
+from lab.engine.local_grid import LocalGrid
 from server_app.build import client_config
 from server_app.config.compose import from_yaml
 from server_app.config.schema import Config

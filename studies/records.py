@@ -17,7 +17,7 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 
-from lab.results.runs import METRICS, STATUS, Run, find_runs
+from lab.results.run_folders import METRICS, STATUS, Run, find_runs
 from server_app.config.compose import to_yaml
 
 CONFIG = "config.yaml"

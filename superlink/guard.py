@@ -22,8 +22,20 @@ from fedstride.flower.for_superlinks import pushes
 from fedstride.flower.for_superlinks.asgi import UNKNOWN_TASK
 from fedstride.flower.logs import log
 
-from .budget import FullError, Shares
-from .routes import FLEET, KIB, MIB, Head, Kind, Refusal, Route, Rules, decide, declared, too_large
+from .allowed_routes import (
+    FLEET,
+    KIB,
+    MIB,
+    Refusal,
+    RequestHead,
+    Route,
+    RouteKind,
+    Rules,
+    decide,
+    declared,
+    too_large,
+)
+from .memory_budget import FullError, Shares
 from .token import is_loopback
 
 Scope = MutableMapping[str, Any]
@@ -87,12 +99,14 @@ class Guard:
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer = tuple((scope.get("client") or ("", 0))[:2])
         path = scope.get("raw_path") or scope["path"].encode()
-        head = Head(scope["method"], path.decode("ascii", "replace"), scope["headers"], is_loopback(peer[0]))
+        head = RequestHead(
+            scope["method"], path.decode("ascii", "replace"), scope["headers"], is_loopback(peer[0])
+        )
         route = decide(head, self._rules)
         if isinstance(route, Refusal):
             await refuse(send, route, head.method)
             return
-        if route.kind is Kind.HEALTH:
+        if route.kind is RouteKind.HEALTH:
             await _answer(send, 200, self._health, b'{"status":"ok"}', head.method)
             return
         sender = await self._sender(route, head, peer[0])
@@ -100,18 +114,20 @@ class Guard:
             await refuse(send, sender, head.method)
             return
         self._vouched(peer)
-        if route.kind is Kind.FILES:
+        if route.kind is RouteKind.FILES:
             await self._files(scope, receive, send)
             return
         await self._hand_on(route, head, sender, (scope, receive, send))
-        if route.kind is Kind.CONTROL:
+        if route.kind is RouteKind.CONTROL:
             self._submitted()
 
-    async def _hand_on(self, route: Route, head: Head, sender: bytes, asgi: tuple[Scope, Receive, Send]) -> None:
+    async def _hand_on(
+        self, route: Route, head: RequestHead, sender: bytes, asgi: tuple[Scope, Receive, Send]
+    ) -> None:
         """Read the body within the budget, and have Flower answer it."""
         scope, receive, send = asgi
         amount = declared(head) if not head.values(b"transfer-encoding") else route.most
-        large = self._nodes if route.kind in (Kind.NODE, Kind.JOIN) else self._own
+        large = self._nodes if route.kind in (RouteKind.NODE, RouteKind.JOIN) else self._own
         shares = large if amount > LARGE else self._small
         try:
             async with shares.hold(sender, amount):
@@ -126,11 +142,11 @@ class Guard:
         except FullError:
             await refuse(send, Refusal(503, "too many requests wait; ask again"), head.method)
 
-    async def _sender(self, route: Route, head: Head, host: str) -> bytes | Refusal:
+    async def _sender(self, route: Route, head: RequestHead, host: str) -> bytes | Refusal:
         """Who sends, so that its share can be counted; or why it may not."""
-        if route.kind in (Kind.CONTROL, Kind.FILES):
+        if route.kind in (RouteKind.CONTROL, RouteKind.FILES):
             return b""
-        if route.kind is Kind.TASK:
+        if route.kind is RouteKind.TASK:
             task = _only(head, b"flwr-task-token")
             is_known: bool = await asyncio.to_thread(self._flower.has_task, task)
             if task and is_known:
@@ -139,13 +155,13 @@ class Guard:
         key, fault = _signer(head)
         if fault:
             return Refusal(401, fault)
-        if route.kind is Kind.JOIN:
+        if route.kind is RouteKind.JOIN:
             return host.encode()  # anyone can make a key
         known = await asyncio.to_thread(self._flower.node_of, key)
         return Refusal(401, REFUSED) if known is None else key
 
 
-def _signer(head: Head) -> tuple[bytes, str]:
+def _signer(head: RequestHead) -> tuple[bytes, str]:
     """The key of a node that has signed the time in the head; or what is wrong."""
     try:
         key = base64.b64decode(_only(head, b"flwr-public-key"), validate=True)
@@ -156,7 +172,7 @@ def _signer(head: Head) -> tuple[bytes, str]:
     return key, f"{REFUSED}: {fault}" if fault else ""
 
 
-def _only(head: Head, name: bytes) -> str:
+def _only(head: RequestHead, name: bytes) -> str:
     """The value of a header that is there once; else empty."""
     found = head.values(name)
     return found[0].decode("latin-1") if len(found) == 1 else ""

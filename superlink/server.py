@@ -16,16 +16,16 @@ import uvicorn
 
 from confinement import no_dump, support
 from fedstride.errors import ConfigError, RunError
-from fedstride.files import private
-from fedstride.processes import signals
+from fedstride.files import private_files
+from fedstride.processes import unix_signals
 
-from . import grants, token
-from .executor import Address, Executor
+from . import serverapp_access, token
+from .allowed_routes import Rules
+from .connections import MOST_HEAD, Connections, Protocol, listen
 from .guard import Guard
-from .handing import Files
-from .lines import MOST_HEAD, Lines, Protocol, listen
-from .routes import Rules
-from .settings import Settings, clean, read
+from .run_folder_stream import Files
+from .serverapp_executor import Address, Executor
+from .settings import SuperLinkSettings, clean, read
 
 KEEP_ALIVE_SECONDS = 20
 """An idle connection is kept so long. A node asks every three seconds at least."""
@@ -57,8 +57,8 @@ def run(arguments: Sequence[str]) -> None:
     _check(settings)
     own = OWN.get(settings.host, settings.host)
     address = token.place(f"{own}:{settings.port}")
-    place = grants.read(settings.serverapps, address.parent.parent / SERVERAPPS / address.name)
-    lines = Lines(one_peer=settings.behind_proxy)
+    place = serverapp_access.read(settings.serverapps, address.parent.parent / SERVERAPPS / address.name)
+    lines = Connections(one_peer=settings.behind_proxy)
     try:
         listener = listen(settings.host, settings.port, lines)
     except OSError as error:
@@ -73,7 +73,7 @@ def run(arguments: Sequence[str]) -> None:
         _serve(settings, place, lines, listener, secret)
 
 
-def _say(place: grants.Place) -> None:
+def _say(place: serverapp_access.ServerFolders) -> None:
     missing = ", ".join(support().missing())
     if not place.confined:
         print(f"warning: ServerApps are not confined: {missing or 'confine is off'}", file=sys.stderr, flush=True)
@@ -81,7 +81,7 @@ def _say(place: grants.Place) -> None:
         print(f"ServerApps are confined{f', without: {missing}' if missing else ''}", file=sys.stderr, flush=True)
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: SuperLinkSettings) -> None:
     """Raises ConfigError if another user could read or change what the SuperLink keeps."""
     if settings.database is not None:
         try:
@@ -92,18 +92,26 @@ def _check(settings: Settings) -> None:
                 "give another file with --database"
             ) from error
         check_database(settings.database)
-        private.check_folder(settings.database.parent, "the folder of the database", others=private.CHANGE)
+        private_files.check_folder(
+            settings.database.parent, "the folder of the database", others=private_files.CHANGE
+        )
     if settings.key is not None:
-        private.check_file(settings.key, "the key")
+        private_files.check_file(settings.key, "the key")
 
 
 def check_database(path: Path) -> None:
     """Raises ConfigError if another user could read or change the database, or what SQLite writes beside it."""
     for ending in BESIDE:
-        private.check_file(path.with_name(path.name + ending), "the database")
+        private_files.check_file(path.with_name(path.name + ending), "the database")
 
 
-def _serve(settings: Settings, place: grants.Place, lines: Lines, listener: socket.socket, secret: str) -> None:
+def _serve(
+    settings: SuperLinkSettings,
+    place: serverapp_access.ServerFolders,
+    lines: Connections,
+    listener: socket.socket,
+    secret: str,
+) -> None:
     from fedstride.flower.for_nodes.connecting import uses_http
     from fedstride.flower.for_superlinks.asgi import SuperLink
     from fedstride.flower.for_superlinks.waiting_serverapps import Tasks
@@ -135,7 +143,7 @@ def _serve(settings: Settings, place: grants.Place, lines: Lines, listener: sock
     server = Server(config, executor, lines)
     try:
         server.run(sockets=[listener])
-    except signals.STOPPED:
+    except unix_signals.STOPPED:
         return
     if not server.started:
         raise RunError("the SuperLink did not start; the lines above say why")
@@ -144,7 +152,7 @@ def _serve(settings: Settings, place: grants.Place, lines: Lines, listener: sock
 class Server(uvicorn.Server):
     """uvicorn's server, which also starts ServerApps and watches over its connections."""
 
-    def __init__(self, config: uvicorn.Config, executor: Executor, lines: Lines) -> None:
+    def __init__(self, config: uvicorn.Config, executor: Executor, lines: Connections) -> None:
         super().__init__(config)
         self._work = (executor.serve, lines.watch)
         self._tasks: list[asyncio.Task[None]] = []
@@ -154,7 +162,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             gc.collect()
-            gc.freeze()  # so that a collection looks only at what comes after this; see `Lines.gone`
+            gc.freeze()  # so that a collection looks only at what comes after this; see `Connections.gone`
             self._tasks = [asyncio.create_task(work()) for work in self._work]
             host, port = self.config.host, self.config.port
             print(f"the SuperLink listens on {host}:{port}", file=sys.stderr, flush=True)

@@ -27,7 +27,7 @@ GONE = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class SuperLinkSettings:
     """The settings of a SuperLink. `passed`: the options for Flower's parser."""
 
     passed: tuple[str, ...]
@@ -40,7 +40,7 @@ class Settings:
     behind_proxy: bool
 
 
-def read(arguments: Sequence[str]) -> Settings:
+def read(arguments: Sequence[str]) -> SuperLinkSettings:
     """The settings in these arguments. Raises ConfigError for what is not allowed."""
     given = _parser().parse_args(list(arguments))
     if given.behind_proxy and given.allow_flwr_without_token:
@@ -58,7 +58,7 @@ def read(arguments: Sequence[str]) -> Settings:
     for name, value in vars(given).items():
         if name not in own and value not in (None, False):
             passed += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-    return Settings(
+    return SuperLinkSettings(
         passed=tuple(passed),
         host=given.host,
         port=given.port,

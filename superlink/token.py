@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedstride.errors import ConfigError
-from fedstride.files import atomic, private, user_folders
+from fedstride.files import atomic, private_files, user_folders
 
 HEADER = b"fedstride-token"
 VARIABLE = "FEDSTRIDE_TOKEN_FILE"
@@ -39,8 +39,8 @@ def renew(path: Path) -> str:
     token = secrets.token_urlsafe(32)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        private.check_folder(path.parent, "the folder of the token")
-        private.check_file(path, "the token")
+        private_files.check_folder(path.parent, "the folder of the token")
+        private_files.check_file(path, "the token")
         atomic.write(path, f"{token}\n".encode(), mode=0o600)
     except OSError as error:
         raise ConfigError(
@@ -69,7 +69,7 @@ def found(address: str, insecure: bool, environment: Mapping[str, str] = os.envi
 
 def _read(path: Path, required: bool) -> str | None:
     try:
-        content, fault = private.read(path)
+        content, fault = private_files.read(path)
     except (FileNotFoundError, NotADirectoryError):
         if required:
             raise ConfigError(f"{VARIABLE}={path} does not exist: copy the SuperLink's token to it") from None

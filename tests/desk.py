@@ -14,7 +14,7 @@ import pytest
 from flwr.clientapp import ClientApp
 from safetensors.numpy import load
 
-from fedstride import own
+from fedstride import user_parts
 from fedstride.parts import USER_PARTS
 from lab.engine.engine import engine
 from server_app import session
@@ -116,17 +116,17 @@ class StopAfter:
 
 def forget() -> None:
     """Unload all parts files, as in a new process."""
-    for name in own._LOADED:
+    for name in user_parts._LOADED:
         sys.modules.pop(f"fedstride_parts_{Path(name).stem}", None)
     USER_PARTS.clear()
-    own._LOADED.clear()
+    user_parts._LOADED.clear()
 
 
 @contextmanager
 def parts_of_a_test() -> Iterator[None]:
     """What is loaded within is unloaded after it."""
-    own_before, loaded = {group: dict(parts) for group, parts in USER_PARTS.items()}, dict(own._LOADED)
+    own_before, loaded = {group: dict(parts) for group, parts in USER_PARTS.items()}, dict(user_parts._LOADED)
     yield
     forget()
     USER_PARTS.update(own_before)
-    own._LOADED.update(loaded)
+    user_parts._LOADED.update(loaded)

@@ -23,7 +23,7 @@ from reference import Model
 
 from fedstride.arrays.named import host, to_record, views
 from fedstride.flower import identity
-from fedstride.flower.strategies import chain
+from fedstride.flower.strategy_internals import chain
 from fedstride.messages import wire
 from strategies.shell.client_states import by_client
 from strategies.shell.messages import Shell

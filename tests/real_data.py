@@ -9,7 +9,7 @@ import pytest
 
 from fedstride.errors import FedstrideError
 from fedstride.tasks import data
-from fedstride.tasks.table import TASKS
+from fedstride.tasks.registry import TASKS
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 REAL = SHARED / "data"

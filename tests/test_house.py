@@ -43,7 +43,7 @@ LAB_MAY_IMPORT = {  # packages of lab/, and modules beside them; lab/cli may imp
 }
 ALLOWED_MODULE = {  # a single module of a package that must not be imported otherwise
     # The table of client rules and their settings, which the server needs; it imports nothing heavy.
-    "server_app": "client_app.table",
+    "server_app": "client_app.registry",
 }
 EXTRA = {"compiled_kernels.py": {"numba"}}
 """Modules of strategies/ that need an extra; no other module needs them."""
@@ -107,7 +107,7 @@ def test_the_package_fedstride_imports_no_other_package_by_itself() -> None:
 
 
 def test_the_clients_table_that_the_server_reads_imports_only_light_modules() -> None:
-    used = imports(ROOT / "client_app/table.py")
+    used = imports(ROOT / "client_app/registry.py")
     assert {name.split(".")[0] for name in used} <= {"fedstride", "__future__", *sys.stdlib_module_names}
     assert {name.split(".")[1] for name in used if name.startswith("fedstride.")} == {"parts", "settings"}
 
@@ -157,7 +157,9 @@ def test_strategies_import_only_light_modules() -> None:
 def test_the_engine_imports_no_app() -> None:
     """It gets the two apps as arguments."""
     assert not {
-        name for name in imports(ROOT / "lab/engine/local.py") if name.startswith(("client_app", "server_app"))
+        name
+        for name in imports(ROOT / "lab/engine/local_grid.py")
+        if name.startswith(("client_app", "server_app"))
     }
 
 
@@ -185,7 +187,7 @@ def test_the_server_imports_only_the_table_of_client_app() -> None:
         "import server_app.app, sys\nprint(*sorted(m for m in sys.modules if m.split('.')[0] == 'client_app'))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.split() == ["client_app", "client_app.table"]
+    assert done.stdout.split() == ["client_app", "client_app.registry"]
 
 
 PICKLES = {"fedstride/tasks/datasets/cifar.py", "lab/engine/processes.py", "lab/engine/transfer.py"}
@@ -194,7 +196,7 @@ PICKLES = {"fedstride/tasks/datasets/cifar.py", "lab/engine/processes.py", "lab/
 
 def test_the_engine_of_several_clients_at_once_is_known_in_one_place() -> None:
     """By `lab/engine/engine.py` alone, which imports it when a run asks for it: no node and no app has it."""
-    folder, names = ROOT / "lab/engine/together", ("engine.together", "from .together.")
+    folder, names = ROOT / "lab/engine/several_clients", ("engine.several_clients", "from .several_clients.")
     files = [file for package in MAY_IMPORT if package != "benchmarks" for file in (ROOT / package).rglob("*.py")]
     outside = [file for file in files if file.parent != folder]
     known = {str(file.relative_to(ROOT)) for file in outside if any(name in file.read_text() for name in names)}

@@ -13,11 +13,11 @@ from fedstride.errors import ConfigError
 from fedstride.messages import wire
 from fedstride.messages.node_names import FORM, is_name
 from fedstride.parts import Choice
-from fedstride.tasks import own as node_data
+from fedstride.tasks import own_files as node_data
 from fedstride.tasks.statistics.over_sites import Report
 
 if TYPE_CHECKING:
-    from ..from_message import Settings
+    from ..from_message import MessageSettings
 
 
 class ClientData(NamedTuple):
@@ -32,11 +32,11 @@ class ClientData(NamedTuple):
     members: np.ndarray | None
     own: node_data.NodeData | None = None
 
-    def draws(self, said: Settings) -> np.ndarray:
+    def draws(self, said: MessageSettings) -> np.ndarray:
         """The draws of the hold-out of x and y."""
         return said.draws if self.own is None else self.own.draws(said.split_seed)
 
-    def seed(self, said: Settings) -> int:
+    def seed(self, said: MessageSettings) -> int:
         """The seed of the client's draws: the order of its examples, dropout, augmentation.
 
         A site with a secret of its own draws them by it and by all settings together. So no two runs of other
@@ -57,7 +57,7 @@ class ClientData(NamedTuple):
         return 1 if self.own is None else self.own.min_rows
 
 
-def client_data(context: Context, said: Settings) -> ClientData:
+def client_data(context: Context, said: MessageSettings) -> ClientData:
     """The node's own data if its node-config names some, else its part of the task's data.
 
     A node with its own data needs none of the task's. Raises ConfigError if the task's data on this node have

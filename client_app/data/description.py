@@ -10,11 +10,11 @@ from flwr.app import Context
 
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
-from fedstride.tasks import own
+from fedstride.tasks import own_files
 from fedstride.tasks.statistics.description import MIN_ROWS
 
 from .. import protection
-from ..from_message import Settings, settings_of
+from ..from_message import MessageSettings, settings_of
 from .client_data import own_data_path, partition_id
 
 
@@ -32,7 +32,7 @@ def described(config: Mapping[str, Any], context: Context) -> dict[str, Any]:
             key=wire.DESCRIPTION,
         )
     path = own_data_path(context, said.partition)
-    return own.description(path, said.spec) if path is not None else _of_a_part(said, context)
+    return own_files.description(path, said.spec) if path is not None else _of_a_part(said, context)
 
 
 def client_id_of(config: Mapping[str, Any], context: Context) -> int:
@@ -42,8 +42,8 @@ def client_id_of(config: Mapping[str, Any], context: Context) -> int:
     return context.node_id
 
 
-def _of_a_part(said: Settings, context: Context) -> dict[str, Any]:
+def _of_a_part(said: MessageSettings, context: Context) -> dict[str, Any]:
     source = said.source
     at = np.sort(said.divided[partition_id(context, said.clients)])
-    found = own.of_arrays(source.train_x[at], source.train_y[at], said.spec, MIN_ROWS)
+    found = own_files.of_arrays(source.train_x[at], source.train_y[at], said.spec, MIN_ROWS)
     return found.flatten()

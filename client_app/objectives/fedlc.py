@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..table import FedLCSettings
+from ..registry import FedLCSettings
 from ..training.method import Job, Method, Plan, Received, State
 from ..training.plan_parts import LogitsChange
 

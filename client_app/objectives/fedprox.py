@@ -6,7 +6,7 @@ added, so the result is bit-identical to FedAvg's.
 
 from __future__ import annotations
 
-from ..table import FedProxSettings
+from ..registry import FedProxSettings
 from ..training.method import Job, Method, Plan, Received, State
 from ..training.plan_parts import Pull
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..table import FedRSSettings
+from ..registry import FedRSSettings
 from ..training.method import Job, Method, Plan, Received, State
 from ..training.plan_parts import LogitsChange
 

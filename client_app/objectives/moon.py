@@ -20,7 +20,7 @@ from fedstride.errors import ConfigError
 from fedstride.tasks.models.last_layer import Representations, last_layer, without_last_layer
 from fedstride.tasks.models.tensors import array_names, to_arrays
 
-from ..table import MoonSettings
+from ..registry import MoonSettings
 from ..training.method import Job, Method, Plan, Received, Result, Returned, State
 
 SMALLEST_NORM = 1e-8

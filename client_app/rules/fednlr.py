@@ -24,7 +24,7 @@ from torch import nn
 
 from fedstride.tasks.models.tensors import EVALUATION_BATCH
 
-from ..table import FedNLRSettings
+from ..registry import FedNLRSettings
 from ..training.method import Job, Method, Plan, Received, Result, Returned, State
 from ..training.step import sgd_step_
 from .neurons import find_layers, mean_activations

@@ -19,7 +19,7 @@ from fedstride.tasks.models import frozen_cache
 from ..combined_methods import arrays_in
 
 
-class Found(NamedTuple):
+class FrozenArrays(NamedTuple):
     """The frozen arrays by name. `held`: they were received, and could not be written to the cache."""
 
     arrays: Arrays
@@ -33,13 +33,13 @@ def present(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
     return {wire.FROZEN: _digest(config)}
 
 
-def find(config: Mapping[str, Any], content: RecordDict, names: Sequence[str]) -> Found:
+def find(config: Mapping[str, Any], content: RecordDict, names: Sequence[str]) -> FrozenArrays:
     """The frozen arrays with these names, from the message or from the cache. Received ones are kept there.
 
     Raises ConfigError for arrays with another digest, DataError if they are neither here nor there.
     """
     if not names:
-        return Found({})
+        return FrozenArrays({})
     digest = _digest(config)
     record = array_records(content).get(wire.FROZEN)
     if record is not None:
@@ -49,13 +49,13 @@ def find(config: Mapping[str, Any], content: RecordDict, names: Sequence[str]) -
                 "the received frozen arrays are damaged, or do not belong to this client's network; server and "
                 "clients must build the same model"
             )
-        return Found(received, held=not frozen_cache.keep(received))
+        return FrozenArrays(received, held=not frozen_cache.keep(received))
     kept = frozen_cache.kept(digest, names)
     if kept is None:
         raise DataError(
             "the frozen arrays of the model are no longer in this machine's cache; the next message has them"
         )
-    return Found(kept)
+    return FrozenArrays(kept)
 
 
 def _digest(config: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ from fedstride.messages import wire
 from fedstride.settings import Plain
 from fedstride.tasks.models.tensors import Examples
 
-from ..table import Training
+from ..registry import Training
 from . import batches, plan_parts
 from .step import NO_FACTORS, Factors
 

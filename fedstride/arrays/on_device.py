@@ -1,8 +1,7 @@
 """Arrays that stay on a device: within one process a model need not pass through the host's memory.
 
-A record's array can be a torch tensor (`TensorArray`). Code that reads bytes or numpy arrays notices nothing; code
-that can work with tensors asks for them with `values`. Knows nothing of clients and rules. torch is only imported
-to make tensors.
+A record's array can be a torch tensor (`TensorArray`). Code that reads bytes or numpy arrays notices nothing;
+code that can work with tensors asks for them with `values`. torch is imported only to make tensors.
 """
 
 from __future__ import annotations

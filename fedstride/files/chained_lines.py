@@ -38,7 +38,7 @@ Sign = Callable[[str], str]
 
 
 @dataclass(frozen=True)
-class Line:
+class ChainedLine:
     """A line whose digest was verified; its signature was not."""
 
     row: dict[str, Any]  # without what the chain adds
@@ -55,7 +55,7 @@ def sealed(row: Mapping[str, Any], previous: str, sign: Sign | None = None) -> s
     return f'{body}{_MARK}{digest}"{signature}}}'
 
 
-def opened(content: bytes) -> Line | None:
+def opened(content: bytes) -> ChainedLine | None:
     """The line with this content, without line break; None if it is not exactly what `sealed` wrote of a row."""
     body, mark, rest = content.rpartition(_MARK.encode())
     end = _END.fullmatch(rest)
@@ -66,7 +66,11 @@ def opened(content: bytes) -> Line | None:
     except ValueError:  # somebody wrote it on purpose
         return None
     previous = row.pop(PREVIOUS, None) if isinstance(row, dict) else None
-    return Line(row, end[1].decode(), previous, (end[2] or b"").decode()) if isinstance(previous, str) else None
+    return (
+        ChainedLine(row, end[1].decode(), previous, (end[2] or b"").decode())
+        if isinstance(previous, str)
+        else None
+    )
 
 
 def chained(rows: Iterable[Mapping[str, Any]], previous: str = "") -> list[str]:
@@ -83,17 +87,17 @@ def digest_of(line: str) -> str:
     return line.rpartition(_MARK)[2][:64]
 
 
-def once(lines: Iterable[Line | None]) -> list[Line | None]:
+def once(lines: Iterable[ChainedLine | None]) -> list[ChainedLine | None]:
     """The same lines, with None for one that is there already: a repeated line is not a second row."""
     seen: set[str] = set()
-    found: list[Line | None] = []
+    found: list[ChainedLine | None] = []
     for line in lines:
         found.append(None if line is None or line.digest in seen else line)
         seen |= set() if line is None else {line.digest}
     return found
 
 
-def follow(lines: Sequence[Line | None]) -> list[bool]:
+def follow(lines: Sequence[ChainedLine | None]) -> list[bool]:
     """For each line of a file whether it follows the line before it, or the beginning.
 
     None is a damaged line; of what comes after it, nothing is said.

@@ -1,4 +1,4 @@
-"""Signatures of apps: their form, and how they are made and read. Knows nothing of Flower and of nodes.
+"""Signatures of apps: their form, and how they are made and read.
 
 A signature is Flower's own (1.39 to 1.42): Ed25519 over eight bytes with the time, big-endian, and the bundle's
 SHA-256. It travels as one line of JSON in a run's configuration, since Flower carries signatures of its app store

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from .. import own
+from .. import user_parts
 
 HERE = Path(__file__).resolve().parents[1]
 
@@ -29,7 +29,7 @@ def client_code(package: Path, parts: Iterable[str] = ()) -> str:
     """
     found = hashlib.sha256(_modules(package).encode())
     for name in sorted(parts, key=lambda part: Path(part).name):
-        found.update(f"\n{Path(name).name} {own.digest_of(name)}".encode())
+        found.update(f"\n{Path(name).name} {user_parts.digest_of(name)}".encode())
     return found.hexdigest()[:DIGITS]
 
 

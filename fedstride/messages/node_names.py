@@ -1,4 +1,4 @@
-"""The names of nodes: their form, and patterns that choose some of them. Knows nothing of Flower and of runs."""
+"""The names of nodes: their form, and patterns that choose some of them."""
 
 from __future__ import annotations
 

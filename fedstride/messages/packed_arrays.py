@@ -2,7 +2,7 @@
 
 A SuperLink keeps, announces and hands over each array of a message by itself, in requests of their own, and the
 requests take longer than the bytes. A packed record has one array: a JSON list that describes the arrays, and then
-their bytes. It knows neither what the arrays are nor who gets them.
+their bytes.
 """
 
 from __future__ import annotations

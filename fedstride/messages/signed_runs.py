@@ -1,4 +1,4 @@
-"""A signed run: what a submitter asks of nodes, exactly, and for how long. Knows nothing of Flower and of nodes.
+"""A signed run: what a submitter asks of nodes, exactly, and for how long.
 
 What is signed (Ed25519) are these bytes: the domain word `fedstride-run-v1` and a zero byte, then canonical JSON
 (keys in order, no blanks, ASCII). It travels as one line in a run's configuration: format, id of the key,
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ConfigError
 from ..settings import MOST_ROUNDS
-from .varying import Varies
+from .varying_values import Varies
 
 DOMAIN = b"fedstride-run-v1\0"
 FORMAT = "fedstride-run-1"
@@ -45,7 +45,7 @@ class UnlikeError(Exception):
 
 
 @dataclass(frozen=True)
-class Form:
+class MessageForm:
     """One form of the messages of a run.
 
     `fixed`: values of its config. `varies`: the other ones. `records`: the digest (`form_of_arrays`) of each
@@ -59,7 +59,7 @@ class Form:
     records: Mapping[str, str]
     optional: tuple[str, ...] = ()
 
-    def differences(self, asked: Asked) -> list[str]:
+    def differences(self, asked: MessageContent) -> list[str]:
         """How a message of this kind differs from this form; empty if it does not."""
         config = asked.config
         allowed = {*self.fixed, *self.varies}
@@ -81,7 +81,7 @@ class Form:
         return found + [f"other arrays in {name!r}" for name in both if asked.records[name] != self.records[name]]
 
 
-class Asked(NamedTuple):
+class MessageContent(NamedTuple):
     """What a message says: its kind, the values of its config, and the digest of each of its records of arrays."""
 
     kind: str
@@ -99,13 +99,13 @@ class Terms:
     resumes: bool  # whether the run goes on with what clients keep under this word
     rounds: int
     messages: int  # the most that a node answers, repeats not counted
-    forms: tuple[Form, ...]  # of its messages
+    forms: tuple[MessageForm, ...]  # of its messages
     nodes: tuple[str, ...]  # fingerprints of their public keys; empty: every node that trusts the key
     nonce: str
     signed_at: int  # seconds since 1970
     expires: int
 
-    def form_of(self, asked: Asked) -> Form:
+    def form_of(self, asked: MessageContent) -> MessageForm:
         """The form of this message. Raises UnlikeError if none was signed."""
         forms = [form for form in self.forms if form.kind == asked.kind]
         if not forms:
@@ -190,7 +190,7 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and repr(one) == repr(other)
 
 
-def _plain_forms(forms: Iterable[Form]) -> dict[str, Any]:
+def _plain_forms(forms: Iterable[MessageForm]) -> dict[str, Any]:
     """The forms, with what all of them say written once."""
     listed = list(forms)
     common = {
@@ -228,7 +228,7 @@ def _terms(values: Any) -> Terms:
     return found
 
 
-def _forms(values: Any) -> tuple[Form, ...]:
+def _forms(values: Any) -> tuple[MessageForm, ...]:
     _require(values.keys() == {"all", "each"} and 0 < len(values["each"]) <= MOST_FORMS, "forms")
     found = []
     for each in values["each"]:
@@ -238,7 +238,9 @@ def _forms(values: Any) -> tuple[Form, ...]:
         texts = each["name"], each["kind"], *each["records"].values(), *each["optional"]
         _require(all(isinstance(text, str) for text in texts), "names of a form")
         _require(all(name in each["records"] for name in each["optional"]), "records of a form")
-        found.append(Form(each["name"], each["kind"], fixed, varies, each["records"], tuple(each["optional"])))
+        found.append(
+            MessageForm(each["name"], each["kind"], fixed, varies, each["records"], tuple(each["optional"]))
+        )
     _require(len({form.name for form in found}) == len(found), "two forms of one name")
     return tuple(found)
 

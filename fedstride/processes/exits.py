@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ..errors import ConfigError, FedstrideError, printable
 from ..files import user_folders
-from . import outputs, signals
+from . import outputs, unix_signals
 
 
 def run(command: Callable[[], object]) -> None:
@@ -17,7 +17,7 @@ def run(command: Callable[[], object]) -> None:
     A closed terminal (SIGHUP) terminates it too, unless it goes on (`signals.outlast_the_terminal`).
     """
     user_folders.settle()
-    ends = signals.RaiseOnce()
+    ends = unix_signals.RaiseOnce()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, ends)
@@ -49,7 +49,7 @@ def _run(command: Callable[[], object]) -> None:
         sys.exit(ConfigError.exit_code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        sys.exit(signals.EXIT_INTERRUPTED)
-    except signals.Terminated:
+        sys.exit(unix_signals.EXIT_INTERRUPTED)
+    except unix_signals.Terminated:
         print("terminated", file=sys.stderr)
-        sys.exit(signals.EXIT_TERMINATED)
+        sys.exit(unix_signals.EXIT_TERMINATED)

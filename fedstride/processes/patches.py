@@ -1,4 +1,4 @@
-"""Replaces attributes of a module or object for a while. Knows nothing of what they are for."""
+"""Replaces attributes of a module or object for a while."""
 
 from __future__ import annotations
 

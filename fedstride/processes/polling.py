@@ -1,4 +1,4 @@
-"""Pauses between two looks for an event, which grow the longer nothing happens. It knows no kind of event."""
+"""Pauses between two looks for an event, which grow the longer nothing happens."""
 
 from __future__ import annotations
 

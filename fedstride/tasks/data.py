@@ -11,10 +11,10 @@ import numpy as np
 
 from ..errors import require
 from .forms.images import normalised
-from .partitions.divisible import Divisible
+from .partitions.divisible_examples import Divisible
 from .proxy import NONE, TEST, counts_of_classes, positions
+from .registry import TASKS, Task
 from .spec import Spec
-from .table import TASKS, Task
 
 
 @dataclass(frozen=True)

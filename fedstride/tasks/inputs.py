@@ -1,4 +1,4 @@
-"""What one example of a task is for a network. It knows neither where the examples come from nor any network."""
+"""What one example of a task is for a network: its kind and its shape."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def sample_of(channel: str, at: int) -> str:
 
 
 RESIZED = ("", "stretch", "crop", "pad")
-"""How an image gets another size; see `own/images.py`."""
+"""How an image gets another size; see `own_files/readers/images.py`."""
 
 
 @dataclass(frozen=True)

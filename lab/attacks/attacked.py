@@ -10,8 +10,8 @@ from fedstride.errors import require
 from server_app.config.attacks import ATTACKS
 from server_app.session import Prepared
 
+from .attacking_grid import AttackedGrid, attackers_of
 from .choosing import ChoosingGrid
-from .grid import AttackedGrid, attackers_of
 from .judge import Judge
 from .rules import drawn_order
 

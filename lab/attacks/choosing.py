@@ -16,10 +16,10 @@ from fedstride.messages.records import config_records
 from strategies.replies.cohort import shallow
 from strategies.sums.blocks import norm
 
-from .grid import AttackedGrid, Updates, updates_in, with_updates
+from .attacking_grid import AttackedGrid, Updates, updates_in, with_updates
 from .judge import Judge
 from .rules import Present
-from .worst import Known, Worst, longest
+from .worst_update import Known, Worst, longest
 
 MEMORY = 0.9
 """Share of the running mean that stays from round to round."""

@@ -16,7 +16,7 @@ from fedstride.tasks.evaluation.membership import tested
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.models import networks_by_name
 from fedstride.tasks.models.tensors import Examples, load_arrays
-from fedstride.tasks.own import loading
+from fedstride.tasks.own_files import loading
 from fedstride.tasks.spec import Spec
 from server_app.config.schema import Config
 from server_app.evaluation.membership import HELD_OUT, sentence

@@ -20,11 +20,11 @@ from .submit import EXPIRES, KEY, NODES, SIGNATURE, SIGNING_KEY, signature_of
 from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, select
 
 if TYPE_CHECKING:
-    from fedstride.tasks.statistics.description import Asked
+    from fedstride.tasks.statistics.description import DescribedColumn
     from server_app.config.overrides import Override
-    from server_app.data_descriptions import Site
+    from server_app.data_descriptions import SiteAnswer
 
-    from ..flower.target import Target
+    from ..flower.superlink_choice import Target
 
 
 def check(
@@ -52,7 +52,7 @@ def check(
 
     from ..report.page import check_target, save
     from ..results.formats import text
-    from ..sites import outliers, page, table, words
+    from ..sites import differing_sites, page, table, words
 
     check_target(output)
     console, given = Console(), parse(overrides or [])
@@ -68,7 +68,7 @@ def check(
         sites, columns = _here(given, console)
     said = {each.name: each.said for each in sites if each.said is not None}
     reasons = [each.reason for each in sites if each.reason]
-    found = outliers.outliers(said, columns)
+    found = differing_sites.outliers(said, columns)
     lines = words.differences(said, columns, found)
     if said:
         block(text(table.grid(said, columns), console.width if console.is_terminal else None))
@@ -82,7 +82,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _here(given: list[Override], console: Console) -> tuple[list[Site], list[Asked]]:
+def _here(given: list[Override], console: Console) -> tuple[list[SiteAnswer], list[DescribedColumn]]:
     """What the sites of a run on this machine say; those with files of their own have the names of these."""
     from client_app.app import app
     from server_app import data_descriptions, session
@@ -90,7 +90,7 @@ def _here(given: list[Override], console: Console) -> tuple[list[Site], list[Ask
     from server_app.config.variables import with_variables
 
     from ..engine.engine import files_of
-    from ..engine.local import LocalGrid
+    from ..engine.local_grid import LocalGrid
     from .run import title
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
@@ -115,7 +115,7 @@ def _deployed(
     key: Path | None,
     nodes: Path | None,
     expires: int | None,
-) -> tuple[list[Site], list[Asked]]:
+) -> tuple[list[SiteAnswer], list[DescribedColumn]]:
     """What the nodes of a deployment say."""
     from fedstride.tasks import data
     from server_app import data_descriptions

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from fedstride.processes import signals
+from fedstride.processes import unix_signals
 
 from ..terminal import block, say
 from .run import OVERRIDES
 
 if TYPE_CHECKING:
     from ..comparison.compare import Planned
-    from ..comparison.runs import Trained
+    from ..comparison.comparison_runs import Trained
     from ..engine.sweep import Ended
 
 
@@ -46,13 +46,13 @@ def compare(
     federations. Each model is measured on the same held-out rows of each site, with intervals. All rows must be on
     this machine.
     """
-    from ..comparison import page, whole
+    from ..comparison import page, whole_comparison
     from ..reproduction.cells import seeds_in
     from ..reproduction.page import shown
 
-    signals.outlast_the_terminal()
+    unix_signals.outlast_the_terminal()
     console, numbers, place = Console(), itertools.count(1), list[Path]()
-    wanted = whole.asked(overrides or [], seeds_in(seeds), folds or 0)
+    wanted = whole_comparison.asked(overrides or [], seeds_in(seeds), folds or 0)
 
     def begins(planned: Planned, folder: Path) -> None:
         place.append(folder)
@@ -65,9 +65,9 @@ def compare(
         say(console, f"[{next(numbers)}/{len(planned.runs)}] {run.folder.name}: {state}")
 
     try:
-        with signals.handled(signals.RaiseOnce()):  # whenever it is ended, no copy of a row stays
-            made = whole.make(wanted, out, jobs, named="--out", begins=begins, on_end=on_end)
-    except signals.STOPPED:
+        with unix_signals.handled(unix_signals.RaiseOnce()):  # whenever it is ended, no copy of a row stays
+            made = whole_comparison.make(wanted, out, jobs, named="--out", begins=begins, on_end=on_end)
+    except unix_signals.STOPPED:
         where = f"; the runs that are complete are in {shown(place[0])}" if place else ""
         say(console, f"stopped{where}")
         raise

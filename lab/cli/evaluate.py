@@ -40,7 +40,7 @@ def evaluate(
 
     from ..comparison import evaluate as evaluation
     from ..comparison import page
-    from ..comparison.sites import of_files
+    from ..comparison.site_rows import of_files
     from ..prediction.model import load
 
     called = [folder.absolute().name for folder in folders]

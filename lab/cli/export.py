@@ -49,7 +49,7 @@ def _check_ended(folder: Path) -> None:
     """Raise ConfigError if the run is not completed."""
     from fedstride.errors import ConfigError
 
-    from ..results.runs import STATUS
+    from ..results.run_folders import STATUS
     from ..results.status import read_status
 
     try:

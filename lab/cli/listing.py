@@ -57,9 +57,9 @@ def list_choices(
     plurals = {plural(group): group for group in (*GROUPS[1:], METRIC, GROUPS[0])}
     of_experiments = plurals.get(what or "", what) == "experiment"
     if whole:
-        from .. import experiments, reference
+        from .. import experiments_page, settings_page
 
-        block(experiments.reference() if of_experiments else reference.reference())
+        block(experiments_page.reference() if of_experiments else settings_page.reference())
         return
     if what is not None and what not in plurals and what not in plurals.values():
         raise unknown("group", what, plurals)
@@ -73,12 +73,12 @@ def list_choices(
     if form is Format.JSON:
         block(json.dumps(found, indent=2))
         return
-    from .. import experiments
+    from .. import experiments_page
 
     for group, names in found.items():
         line(f"{group}=")
         if group == "experiment":
-            lines = experiments.summary() if what is None else experiments.listing()
+            lines = experiments_page.summary() if what is None else experiments_page.listing()
         else:
             lines = (f"  {each:<14} {text}" for each, text in names.items())
         for each in lines:
@@ -88,24 +88,24 @@ def list_choices(
 def _experiments(name: str, form: Format) -> str:
     """The experiments of a paper, or one of them with the source of each value."""
     from fedstride.errors import unknown
-    from server_app.config.presets import papers
+    from server_app.config.presets import facts_of_papers
 
-    from .. import experiments
+    from .. import experiments_page
 
-    if name in papers.papers():
-        about = experiments.of_paper(name)
-        return json.dumps(about, indent=2) if form is Format.JSON else "\n".join(experiments.listing(name))
-    if name not in papers.experiment_names():
-        raise unknown("experiment", name, [*papers.papers(), *papers.experiment_names()])
+    if name in facts_of_papers.papers():
+        about = experiments_page.of_paper(name)
+        return json.dumps(about, indent=2) if form is Format.JSON else "\n".join(experiments_page.listing(name))
+    if name not in facts_of_papers.experiment_names():
+        raise unknown("experiment", name, [*facts_of_papers.papers(), *facts_of_papers.experiment_names()])
     if form is Format.JSON:
-        return json.dumps(experiments.as_plain(name), indent=2)
-    return "\n".join(experiments.details(name))
+        return json.dumps(experiments_page.as_plain(name), indent=2)
+    return "\n".join(experiments_page.details(name))
 
 
 def load_own(path: str | None) -> None:
     """Load the user-defined parts in the file `path`, if it is given. Raises ConfigError."""
     if path is not None:
-        from fedstride.own import load_parts
+        from fedstride.user_parts import load_parts
         from server_app.config.schema import TABLES
 
         load_parts(path, TABLES)
@@ -128,7 +128,7 @@ def show(
     from fedstride.errors import unknown
     from server_app.config.compose import choices, compose, from_yaml, to_yaml
     from server_app.config.overrides import parse, parts_in, written
-    from server_app.config.presets.presets import check_possible
+    from server_app.config.presets.computed_settings import check_possible
     from server_app.config.schema import GROUPS
     from server_app.config.variables import with_variables
 

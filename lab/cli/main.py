@@ -13,7 +13,7 @@ from superlink import commands as superlink_commands
 # Set before Flower is imported: by default, Flower reports usage over the network.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 
-from ..engine import startup
+from ..engine import garbage_collection
 from . import certificates as certificates_group
 from . import check as check_group
 from . import compare as compare_group
@@ -77,12 +77,12 @@ app.command("reproduce")(reproduce_group.reproduce)
 
 def main() -> None:
     """Entry point. The exit codes are those of `exits.run`."""
-    startup.begin()
-    startup.end_sooner()
+    garbage_collection.begin()
+    garbage_collection.end_sooner()
     try:
         exits.run(app)
     finally:
-        startup.done()
+        garbage_collection.done()
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def nodes(
     CONNECTION is a connection in Flower's config.toml; use --address instead for a SuperLink that is not in
     it.
     """
-    from ..flower.control import control
+    from ..flower.superlink_requests import control
     from ..results.formats import Grid, text
 
     with control(select("nodes", connection, address, root_certificates, insecure)) as connected:

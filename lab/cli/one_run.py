@@ -23,8 +23,8 @@ def stop(
     """Stop a run; its files stay, and it can be resumed. Exit code 1 if it had ended already."""
     from fedstride.errors import RunError
 
-    from ..flower.control import control
-    from ..results.holder import interrupt
+    from ..flower.superlink_requests import control
+    from ..results.running_process import interrupt
 
     folder = folder_of(run)
     if folder is not None:
@@ -48,8 +48,8 @@ def logs(
 ) -> None:
     """Print a run's log: of a deployed run its ServerApp's, of a run on this machine a line for each round."""
     from ..flower import submission
-    from ..flower.control import control
-    from ..flower.endings import PROGRESS, SITE, plain, standing
+    from ..flower.run_status import PROGRESS, SITE, plain, standing
+    from ..flower.superlink_requests import control
 
     folder = folder_of(run)
     if folder is not None:
@@ -78,7 +78,7 @@ def _rounds(folder: Path, follow: bool) -> None:
 
     from server_app.reports.round_line import line as line_of
 
-    from ..results.runs import load
+    from ..results.run_folders import load
 
     seen = 0
     while True:
@@ -114,8 +114,8 @@ def fetch(
     from server_app.config.schema import Config
     from server_app.records.run_folder import folder_name, runs_dir
 
-    from ..flower.control import control
     from ..flower.fetch import fetch as fetch_run
+    from ..flower.superlink_requests import control
 
     console = Console()
 

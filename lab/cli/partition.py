@@ -44,7 +44,7 @@ def partition(
     from server_app.config.overrides import parse
     from server_app.config.variables import with_variables
 
-    from ..plots.labels import maps_of
+    from ..plots.partition_labels import maps_of
 
     config = compose(with_variables(parse(overrides or []), os.environ))
     source = data.load(config.task)
@@ -72,7 +72,7 @@ def partition(
         for path in save_partition(save, source, parts):
             line(f"examples {path}", err=form is Format.JSON)
     if output is not None:
-        from ..plots.labels import draw_labels
+        from ..plots.partition_labels import draw_labels
 
         title = f"{config.task.name}, {config.partition.name}, {config.clients} clients, seed {config.seed}"
         draw_labels(parts, source, output, title)

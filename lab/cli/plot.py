@@ -30,7 +30,7 @@ def plot(
     from ..plots import draw, kind
     from ..plots.canvas import check_target, save
     from ..results.grouping import newest
-    from ..results.runs import find_runs
+    from ..results.run_folders import find_runs
 
     chosen = kind(name)
     if not runs:

@@ -36,7 +36,7 @@ def report(
 
     from ..report import report as html
     from ..report.page import check_target, save
-    from ..results.runs import find_runs
+    from ..results.run_folders import find_runs
 
     if not runs:
         raise ConfigError("name one or more run folders, as in: fedstride report runs")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from fedstride.processes import signals
+from fedstride.processes import unix_signals
 
 from ..terminal import say
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..reproduction.budget import Pace
     from ..reproduction.planning import Plan
-    from ..reproduction.running import Place
+    from ..reproduction.running import CellRun
 
 
 def reproduce(
@@ -58,7 +58,7 @@ def reproduce(
     from ..reproduction.page import shown
     from ..reproduction.running import places
 
-    signals.outlast_the_terminal()
+    unix_signals.outlast_the_terminal()
     console, more = Console(), overrides or []
     seconds = seconds_in(budget) if budget else None
     found, absent = cells(target, _words(columns), _words(methods), seeds_in(seeds))
@@ -76,7 +76,7 @@ def reproduce(
     command = shlex.join(["fedstride", "reproduce", target, *more, *named])
     try:
         _reproduce(console, target, command, folder, here, absent, seconds)
-    except signals.STOPPED:
+    except unix_signals.STOPPED:
         say(console, "stopped; the same command goes on here")
         raise
 
@@ -90,7 +90,7 @@ def _reproduce(
     target: str,
     command: str,
     folder: Path,
-    here: Sequence[Place],
+    here: Sequence[CellRun],
     absent: Sequence[str],
     budget: float | None,
 ) -> None:
@@ -112,7 +112,7 @@ def _reproduce(
         raise typer.Exit(1)
 
 
-def _planned(console: Console, here: Sequence[Place], budget: float | None) -> tuple[Plan, list[str]]:
+def _planned(console: Console, here: Sequence[CellRun], budget: float | None) -> tuple[Plan, list[str]]:
     """Measure, and say what the runs take and which of them are done; and what cannot be run here."""
     from ..reproduction.budget import written
     from ..reproduction.planning import measure, plan
@@ -120,7 +120,7 @@ def _planned(console: Console, here: Sequence[Place], budget: float | None) -> t
     began = time.monotonic()
     failures: list[str] = []
 
-    def on_measured(place: Place, pace: Pace | str) -> None:
+    def on_measured(place: CellRun, pace: Pace | str) -> None:
         name = f"{place.cell.column}, {place.cell.line.label}"
         if isinstance(pace, str):
             failures.append(f"{name}: {pace}")

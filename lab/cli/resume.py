@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedstride.processes import signals
+from fedstride.processes import unix_signals
 
 from ..terminal import say
 from .run import title, train
@@ -35,7 +35,7 @@ def resume(
     from server_app.config.overrides import parse, written
     from server_app.config.variables import with_variables
 
-    signals.outlast_the_terminal()
+    unix_signals.outlast_the_terminal()
     config = compose([*with_variables(parse(overrides or []), os.environ), written("resume", str(folder))])
     console = Console()
     if not quiet:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from fedstride.processes import signals
+from fedstride.processes import unix_signals
 from fedstride.processes.cores import cores
-from fedstride.processes.signals import STOPPED
+from fedstride.processes.unix_signals import STOPPED
 
 from ..terminal import say
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from server_app.config.schema import Config
     from server_app.records.row_values import Row
 
-    from ..engine.comparison import ComparisonRun
-    from ..engine.plan import Job
+    from ..engine.fedavg_comparison import ComparisonRun
     from ..engine.sweep import Ended
+    from ..engine.sweep_combinations import PlannedRun
 
 OVERRIDES = typer.Argument(
     help="Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2; "
@@ -64,7 +64,7 @@ def run(
     from server_app.config.overrides import parse
     from server_app.config.variables import with_variables
 
-    signals.outlast_the_terminal()
+    unix_signals.outlast_the_terminal()
     console = Console()
     require(on in ("local", "ray"), "--on", on, "local or ray")
     require(multirun or on == "local", "--on", on, "local without -m; for the clients of one run, use engine=ray")
@@ -89,10 +89,10 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     from server_app import session
 
     from ..attacks.membership import audit
-    from ..engine.comparison import ComparisonRun, counterpart
     from ..engine.engine import engine
+    from ..engine.fedavg_comparison import ComparisonRun, counterpart
     from ..engine.interrupt import InterruptHandler, how_to_resume
-    from ..engine.live import LiveView
+    from ..engine.progress_display import LiveView
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
     prepared = session.prepare(config)
@@ -200,7 +200,7 @@ def _wait_for(other: ComparisonRun, console: Console, rounds: int) -> None:
 
 def sweep(overrides: list[str], console: Console, *, at_once: int | None, on: str, dry_run: bool) -> None:
     """Run every combination. A failed run does not stop the others; the summary names it."""
-    from ..engine.plan import checked, plan
+    from ..engine.sweep_combinations import checked, plan
 
     planned = plan(overrides)
     if dry_run:
@@ -215,7 +215,7 @@ def sweep(overrides: list[str], console: Console, *, at_once: int | None, on: st
     jobs = planned.jobs
     runs: Callable[..., Iterator[Ended]]
     if on == "ray":
-        from ..engine.on_ray import run_jobs as runs
+        from ..engine.ray_jobs import run_jobs as runs
 
         where = "on the Ray cluster"
     else:
@@ -226,7 +226,7 @@ def sweep(overrides: list[str], console: Console, *, at_once: int | None, on: st
     say(console, f"{len(jobs)} runs, {where}, in {jobs[0].folder.parent}")
     numbers = {job.folder: number for number, job in enumerate(jobs, start=1)}
 
-    def on_start(job: Job) -> None:
+    def on_start(job: PlannedRun) -> None:
         say(console, f"[{numbers[job.folder]}/{len(jobs)}] started    {job.folder.name}")
 
     ended: list[Ended] = []
@@ -247,7 +247,7 @@ def _result(ended: Ended) -> str:
     return f"{ended.state:<10} {name}: {ended.reason}"
 
 
-def _summary(console: Console, jobs: list[Job], ended: list[Ended]) -> None:
+def _summary(console: Console, jobs: list[PlannedRun], ended: list[Ended]) -> None:
     folder = jobs[0].folder.parent
     failed = [result for result in ended if result.state != "completed"]
     started = {result.job.folder for result in ended}

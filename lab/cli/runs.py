@@ -16,8 +16,8 @@ from .listing import FORMAT, Format
 from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, select
 
 if TYPE_CHECKING:
-    from ..flower.target import Target
-    from ..results.runs import Run
+    from ..flower.superlink_choice import Target
+    from ..results.run_folders import Run
 
 WHERE = typer.Argument(
     help="Folders with runs, and connections in Flower's config.toml; by default the folder of runs, and all "
@@ -81,7 +81,7 @@ def _places(
     from server_app.config.schema import Config
     from server_app.records.run_folder import runs_dir
 
-    from ..flower.target import deployed, named
+    from ..flower.superlink_choice import deployed, named
 
     folders = [Path(text).expanduser() for text in where or [] if Path(text).expanduser().is_dir()]
     targets = [named(text) for text in where or [] if not Path(text).expanduser().is_dir()]
@@ -97,7 +97,7 @@ def _places(
 def _local(folder: Path) -> Iterator[Entry]:
     from fedstride.errors import ConfigError
 
-    from ..results.runs import find_runs
+    from ..results.run_folders import find_runs
 
     try:
         found, remarks = find_runs([folder])
@@ -138,8 +138,8 @@ def _owner(folder: Path) -> str:
 
 
 def _deployed(target: Target, limit: int) -> Iterator[Entry]:
-    from ..flower.control import control
-    from ..flower.endings import standing
+    from ..flower.run_status import standing
+    from ..flower.superlink_requests import control
 
     with control(target) as connection:
         for run in connection.runs(limit):

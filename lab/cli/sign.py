@@ -17,7 +17,7 @@ def key(
     path: Annotated[Path, typer.Argument(help="The file of the private key to make, as in keys/study.")],
 ) -> None:
     """Make a key pair, and the list of trusted keys for fedstride node --trusted-entities."""
-    from ..deployment.signing import new_key
+    from ..deployment.app_signing import new_key
 
     private, public, trusted = new_key(path.expanduser())
     line(f"{private}  private: signs apps; keep it with those who decide what may run")
@@ -34,8 +34,8 @@ def app(
     """Sign the app that fedstride submit sends, as it is here now."""
     from fedstride.flower.bundles import bundle
 
-    from ..deployment.signing import sign as sign_bundle
-    from ..deployment.signing import write_signature
+    from ..deployment.app_signing import sign as sign_bundle
+    from ..deployment.app_signing import write_signature
     from ..flower.bundle import app_folder
 
     with app_folder(parts) as folder:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from fedstride.errors import require
-from fedstride.processes import signals
+from fedstride.processes import unix_signals
 
 from ..terminal import line, say
 from .run import OVERRIDES, title
@@ -33,7 +33,7 @@ def simulate(
 
     from ..flower.simulation import run_simulation
 
-    signals.outlast_the_terminal()
+    unix_signals.outlast_the_terminal()
     given = with_variables(parse(overrides or []), os.environ)  # the server in the simulation replaces none
     config = compose(given)
     require(

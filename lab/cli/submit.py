@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from fedstride.errors import ConfigError
-from fedstride.processes.signals import STOPPED
+from fedstride.processes.unix_signals import STOPPED
 
 from ..terminal import line, say
 from .run import OVERRIDES
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from server_app.config.schema import Config
 
     from ..flower.submission import Submitted
-    from ..flower.target import Target
+    from ..flower.superlink_choice import Target
 
 
 SIGNATURE = typer.Option(help="The app's signature, made by fedstride sign app.", show_default=False)
@@ -125,7 +125,7 @@ def signature_of(signature: Path | None, key: Path | None) -> Callable[[bytes], 
         return None
 
     def signed(bundle: bytes) -> str:
-        from ..deployment.signing import read_signature, sign
+        from ..deployment.app_signing import read_signature, sign
 
         found = sign(bundle, key.expanduser()) if key else read_signature(Path(signature or ""), bundle)
         return found.dump()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ..results.formats import Form, write
+from ..results.formats import TableFormat, write
 from ..terminal import block, line
 
 RUNS = typer.Argument(help="Run folders, or folders that contain run folders.", show_default=False)
@@ -44,8 +44,8 @@ def table(
         typer.Option(help="Compare with a paper's table, as in fednnnn/table2.", show_default=False),
     ] = None,
     form: Annotated[
-        Form, typer.Option("--format", help="Output format: text, markdown, csv or latex.")
-    ] = Form.TEXT,
+        TableFormat, typer.Option("--format", help="Output format: text, markdown, csv or latex.")
+    ] = TableFormat.TEXT,
 ) -> None:
     """Compare methods over settings: mean and standard deviation over seeds.
 
@@ -56,9 +56,9 @@ def table(
 
     from ..papers import paper_table
     from ..papers.side_by_side import side_by_side
-    from ..results.runs import find_runs
+    from ..results.run_folders import find_runs
     from ..results.tables import Statistic, compare_all
-    from ..results.verdict import verdicts
+    from ..results.who_won import verdicts
 
     published = None if paper is None else paper_table(paper)
     if published is None and not runs:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from ..flower.target import Target
+    from ..flower.superlink_choice import Target
 
 CONNECTION = typer.Argument(help="A connection in Flower's config.toml; or use --address.", show_default=False)
 ADDRESS = typer.Option(help="HOST:PORT of the SuperLink, instead of a connection.", show_default=False)
@@ -36,7 +36,7 @@ def select(
     """
     from fedstride.errors import ConfigError
 
-    from ..flower.target import at_address, named
+    from ..flower.superlink_choice import at_address, named
 
     if address is None:
         if root_certificates is not None or insecure:
@@ -65,7 +65,7 @@ def folder_of(run: str) -> Path | None:
     from server_app.config.schema import Config
     from server_app.records.run_folder import runs_dir
 
-    from ..results.runs import is_run
+    from ..results.run_folders import is_run
 
     given = Path(os.path.expanduser(run))  # which leaves the home of an unknown user as it is
     return next((place.resolve() for place in (given, runs_dir(Config()) / given) if is_run(place)), None)
@@ -85,7 +85,7 @@ def superlink_of(
     """
     from fedstride.errors import ConfigError
 
-    from ..flower.target import deployed
+    from ..flower.superlink_choice import deployed
 
     if not run.isdecimal():
         raise ConfigError(f"{run[:80]!r} is neither a run folder nor a run id: fedstride runs lists both")

@@ -24,7 +24,7 @@ def watch(
     """
     from fedstride.errors import RunError
 
-    from ..flower.control import control
+    from ..flower.superlink_requests import control
     from ..watch import deployed, local
     from ..watch.view import show
 

@@ -20,9 +20,9 @@ from server_app.config.schema import Config
 
 from ..engine.sweep import Ended, run_jobs
 from ..prediction.model import Model, load
-from .figures import everywhere
-from .runs import ALONE, POOLED, Trained, runs_of
-from .sites import Site, Split, as_held_out, folds, sites_of, with_files
+from .comparison_figures import everywhere
+from .comparison_runs import ALONE, POOLED, Trained, runs_of
+from .site_rows import ComparedSite, Split, as_held_out, folds, sites_of, with_files
 
 RUNS = "runs"
 ROWS = "rows"
@@ -33,7 +33,7 @@ ROWS = "rows"
 class Planned:
     """The sites, what is held out of them, and the runs in the order in which they start."""
 
-    sites: list[Site]
+    sites: list[ComparedSite]
     splits: list[Split]
     runs: list[Trained]
 
@@ -99,7 +99,7 @@ def measure(planned: Planned) -> list[At]:
     return everywhere([site.name for site in planned.sites], by_seed, planned.pairs)
 
 
-def rows_of(model: Model, site: Site, held: np.ndarray) -> PerRow:
+def rows_of(model: Model, site: ComparedSite, held: np.ndarray) -> PerRow:
     """What a model gives on these rows of a site, for the figures of the run that has trained it.
 
     Raises ConfigError if none of them is one number.

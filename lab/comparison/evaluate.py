@@ -13,8 +13,8 @@ from server_app.config.schema import Config
 
 from ..prediction.model import Model
 from .compare import rows_of
-from .figures import everywhere
-from .sites import Site, sites_of
+from .comparison_figures import everywhere
+from .site_rows import ComparedSite, sites_of
 
 
 def measure(models: Mapping[str, Model], config: Config, *, all_rows: bool) -> list[At]:
@@ -39,7 +39,7 @@ def measure(models: Mapping[str, Model], config: Config, *, all_rows: bool) -> l
     return everywhere([site.name for site in sites], each, pairs)
 
 
-def _rows(site: Site, config: Config, number: int, all_rows: bool) -> np.ndarray:
+def _rows(site: ComparedSite, config: Config, number: int, all_rows: bool) -> np.ndarray:
     if all_rows:
         return np.arange(len(site.y))
     if not config.holdout:

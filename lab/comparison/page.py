@@ -14,11 +14,11 @@ from fedstride.figures.metrics import Metric, fact
 from fedstride.figures.scores import EXACT
 from fedstride.files import atomic
 from fedstride.messages import wire
-from fedstride.tasks.evaluation.comparison import At, Found
+from fedstride.tasks.evaluation.comparison import At, ComparedFigure
 from server_app.reports.plot_style import LONGEST_LABEL, legend_label, new_figure, save_figure, shown, style
 
 from ..results.formats import Grid, markdown, text
-from .runs import ALONE
+from .comparison_runs import ALONE
 
 PAGE, PICTURE, NUMBERS = "README.md", "comparison.png", "comparison.json"
 
@@ -127,7 +127,7 @@ def drawn(found: Sequence[At], figure: str) -> bytes:
     return content.getvalue()
 
 
-def _with_interval(found: Found, known: Metric, sign: str) -> str:
+def _with_interval(found: ComparedFigure, known: Metric, sign: str) -> str:
     if math.isnan(found.value):
         return NOTHING
     value = _number(known, found.value, sign)
@@ -156,7 +156,7 @@ def _plain(found: Sequence[At]) -> list[dict[str, Any]]:
     ]
 
 
-def _cells(cells: Mapping[str, Found]) -> dict[str, dict[str, float | None]]:
+def _cells(cells: Mapping[str, ComparedFigure]) -> dict[str, dict[str, float | None]]:
     return {name: _cell(found.value, found.interval, found.spread) for name, found in cells.items()}
 
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedstride.errors import ConfigError
-from fedstride.files import private
+from fedstride.files import private_files
 
 CA_DAYS = 3650
 CLOCK_SKEW = timedelta(minutes=5)  # a node's clock may be behind the one that signed
@@ -55,7 +55,7 @@ def read_authority(certificate_file: Path, key_file: Path) -> Authority:
     """The CA in these files. Raises ConfigError if they cannot be read or do not belong together."""
     try:
         certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
-        content, fault = private.read(key_file)
+        content, fault = private_files.read(key_file)
         key = load_pem_private_key(content, password=None)
     except (ValueError, TypeError, OSError) as error:
         raise ConfigError(

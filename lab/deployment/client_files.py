@@ -1,4 +1,5 @@
-"""Saves a partition: for each client a file of examples, as `fedstride.tasks.own` reads it, and one about them."""
+"""Saves a partition: for each client a file of examples, as `fedstride.tasks.own_files` reads it, and one about
+them."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import numpy as np
 
 from fedstride.errors import ConfigError, RunError
 from fedstride.tasks.data import Data
-from fedstride.tasks.site_file.dictionary import examples_of
-from fedstride.tasks.site_file.site import SUFFIX
+from fedstride.tasks.data_toml.dictionary import examples_of
+from fedstride.tasks.data_toml.site import SUFFIX
 from fedstride.tasks.spec import Spec
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedstride.files import private
+from fedstride.files import private_files
 from superlink import token
 
 MARK = b"PRIVATE KEY-----"
@@ -52,7 +52,7 @@ def _inside(path: Path) -> list[Path]:
 def _key(path: Path) -> KeyFile | None:
     try:
         with path.open("rb") as file:
-            is_key = MARK in file.read(private.MOST_BYTES)
+            is_key = MARK in file.read(private_files.MOST_BYTES)
     except OSError:  # what this user cannot read is no key of this user
         return None
     return KeyFile(path, "private key", _fault(path)) if is_key else None
@@ -62,4 +62,4 @@ def _fault(path: Path) -> str:
     if path.is_symlink():
         return f"is a link to {os.path.realpath(path)}: put the file itself here"
     about = path.stat()
-    return private.fault(path, about, owners={about.st_uid} if os.geteuid() == 0 else None)
+    return private_files.fault(path, about, owners={about.st_uid} if os.geteuid() == 0 else None)

@@ -18,7 +18,7 @@ from server_app import session
 from server_app.config.schema import Config
 from server_app.signed_messages import forms_of, messages_of
 
-from .signing import id_of, read_key
+from .app_signing import id_of, read_key
 
 DAYS = 7
 

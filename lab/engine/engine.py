@@ -1,6 +1,6 @@
 """What trains the clients of a run on this machine: this process itself, or worker processes.
 
-It decides how many there are. What they do is in `workers.py`, and how they live in `pool.py`.
+It decides how many there are. What they do is in `worker_grid.py`, and how they live in `pool.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from flwr.clientapp import ClientApp
 
-from client_app.table import OBJECTIVES, RULES
+from client_app.registry import OBJECTIVES, RULES
 from fedstride.errors import RunError, require
 from fedstride.processes.cores import cores
 from fedstride.tasks.models import numerics
@@ -26,12 +26,12 @@ from server_app.rounds import Evaluate
 from server_app.session import Prepared
 
 from ..attacks.attacked import attacked
-from ..attacks.grid import AttackedGrid
-from . import startup
+from ..attacks.attacking_grid import AttackedGrid
+from . import garbage_collection
 from .jobs import Jobs
-from .local import LocalGrid
+from .local_grid import LocalGrid
 from .pool import Pool
-from .workers import DividedEvaluation, Worker, WorkersGrid
+from .worker_grid import DividedEvaluation, Worker, WorkersGrid
 
 
 class Engine(Protocol):
@@ -93,7 +93,7 @@ class InCohorts(InThisProcess):
 
     def grid(self, prepared: Prepared, priority: int = 0) -> LocalGrid | AttackedGrid:
         """A Grid that trains several clients at once."""
-        from .together.grid import TogetherGrid
+        from .several_clients.grid import TogetherGrid
 
         config = prepared.config
         stay = {"device": True, "host": False}.get(config.cohort_rules)
@@ -109,7 +109,7 @@ def engine(app: ClientApp, prepared: Prepared, workers: int | None = None) -> It
     `workers`: how many, if the configuration does not say it; by default `places`. Use it in the main thread,
     before the process has other threads. At its end all workers end.
     """
-    startup.done()
+    garbage_collection.done()
     with ExitStack() as stack:
         yield _opened(stack, app, prepared, workers)
 
@@ -118,7 +118,7 @@ def _opened(stack: ExitStack, app: ClientApp, prepared: Prepared, workers: int |
     config, evaluation = prepared.config, prepared.evaluation
     notes: list[str] = []
     if config.engine == "ray":
-        from .on_ray import pool_of
+        from .ray_jobs import pool_of
 
         try:
             cluster = stack.enter_context(pool_of(config))
@@ -159,7 +159,7 @@ def _cannot_be_copied(config: Config) -> str | None:
 
 def _alone(config: Config, spec: Spec) -> str | None:
     """Why the clients of a run cannot be trained together; None if they can."""
-    from .together import trial
+    from .several_clients import trial_step
 
     require(
         not config.workers,
@@ -171,13 +171,13 @@ def _alone(config: Config, spec: Spec) -> str | None:
         needs = getattr(table.load(chosen.name), "needs_own_client", None)
         if needs:
             return f"{table.group}={chosen.name} has {needs}, which cannot be computed for several clients at once"
-    found = trial.obstacle(config.model, spec, config.train, config.task.loss)
+    found = trial_step.obstacle(config.model, spec, config.train, config.task.loss)
     return found and f"clients with model={config.model.name} cannot be trained together ({found})"
 
 
 def _parts(config: Config) -> list[str]:
     """The note that a round is trained in parts. On a GPU the number of clients is known once a round begins."""
-    from .together.grid import ON_A_PROCESSOR
+    from .several_clients.grid import ON_A_PROCESSOR
 
     size = config.cohort_part or (None if uses_gpus(config) else ON_A_PROCESSOR)
     if size is None or size >= config.cohort_size:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from fedstride.processes import signals
+from fedstride.processes import unix_signals
 from server_app.records.checkpoint import valid_checkpoints
 
 
@@ -21,11 +21,11 @@ class InterruptHandler:
 
     def __init__(self) -> None:
         self._pressed = False
-        self._end = signals.RaiseOnce()
+        self._end = unix_signals.RaiseOnce()
         self._handlers = contextlib.ExitStack()
 
     def __enter__(self) -> InterruptHandler:
-        self._handlers.enter_context(signals.handled(self._note))
+        self._handlers.enter_context(unix_signals.handled(self._note))
         return self
 
     def __exit__(self, *details: Any) -> None:

@@ -36,7 +36,7 @@ class Jobs(Protocol):
 
 
 @dataclass(order=True)
-class Job:
+class WorkerJob:
     """A job and what becomes of it."""
 
     order: tuple[float, ...]  # the smallest comes first
@@ -52,14 +52,14 @@ class Queue:
     """The jobs that no worker has yet. For several threads."""
 
     def __init__(self) -> None:
-        self._waiting: list[Job] = []
+        self._waiting: list[WorkerJob] = []
         self._count = itertools.count()
         self._refused = ""  # why no job is taken any more
         self._lock = threading.Lock()
 
     def add(self, parcel: Any, priority: int, seconds: float) -> Future[Any]:
         """See `Jobs.submit`."""
-        job = Job((priority, -seconds, next(self._count)), parcel)
+        job = WorkerJob((priority, -seconds, next(self._count)), parcel)
         with self._lock:
             if self._refused:
                 job.died(self._refused)
@@ -67,7 +67,7 @@ class Queue:
                 heapq.heappush(self._waiting, job)
         return job.result
 
-    def take(self) -> Job | None:
+    def take(self) -> WorkerJob | None:
         """The next job; None if none waits."""
         with self._lock:
             return heapq.heappop(self._waiting) if self._waiting else None

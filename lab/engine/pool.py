@@ -1,6 +1,6 @@
 """A pool of worker processes, which live as long as the pool and share what was in memory when it was opened.
 
-It knows nothing of federated learning: each worker calls one function with the jobs it gets. The processes:
+Each worker calls one function with the jobs it gets. The processes:
 
     main ── template ── worker, worker, ...
 
@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any
 
 from . import processes, transfer
-from .jobs import Job, Queue, Work
+from .jobs import Queue, Work, WorkerJob
 from .transfer import Packer, Parcel
 
 CLOSED = "the pool was closed"
@@ -35,7 +35,7 @@ class _Worker:
     number: int  # of its place in the pool
     process: int
     connection: socket.socket
-    job: Job | None = None
+    job: WorkerJob | None = None
 
 
 class Pool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from fedstride.processes import children, signals
+from fedstride.processes import children, unix_signals
 
 Body = Callable[[int, socket.socket], None]
 """What a copy does: (number, connection to the original) -> None."""
@@ -64,13 +64,13 @@ class Template:
 
 def ready() -> None:
     """Let Ctrl-C and SIGTERM arrive in this copy; its handlers must be in place. Earlier ones arrive now."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.NUMBERS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, unix_signals.NUMBERS)
 
 
 def _make_copies(connection: socket.socket, body: Body) -> None:
     """Answer requests until the original closes the connection."""
     # They are sent to all processes of a command, and the original acts on them. In a copy they wait for `ready`.
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals.NUMBERS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, unix_signals.NUMBERS)
     while request := connection.recv(4096):
         kind, value = pickle.loads(request)
         if kind == "ended":

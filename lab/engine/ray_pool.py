@@ -1,7 +1,7 @@
 """A pool of workers on the machines of a Ray cluster; the same to its user as the pool on this machine.
 
-It knows nothing of federated learning: each worker builds its function once, and calls it with the jobs it gets.
-What several jobs have in common, such as the model of a round, is sent to each machine once.
+Each worker builds its function once, and calls it with the jobs that it gets. What several jobs have in common,
+such as the model of a round, is sent to each machine once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 
 from fedstride.errors import RunError, printable
 
-from . import cluster
-from .jobs import Job, Queue, Work
+from . import ray_cluster
+from .jobs import Queue, Work, WorkerJob
 from .pool import CLOSED
 from .transfer import Apart, put_together, taken_apart
 
@@ -58,14 +58,14 @@ class Remote:
     """A worker: the class of the Ray actors."""
 
     def __init__(self, make: Make, variables: Mapping[str, str]) -> None:
-        cluster.use_environment(variables)
+        ray_cluster.use_environment(variables)
         self._make = make
         self._work: Work | None = None
 
-    def prepare(self, demands: cluster.Demands) -> cluster.Facts:
+    def prepare(self, demands: ray_cluster.Demands) -> ray_cluster.Facts:
         """Build the function; what is known of this process."""
-        found = cluster.facts(demands)
-        if cluster.unusable(found, demands) is None:
+        found = ray_cluster.facts(demands)
+        if ray_cluster.unusable(found, demands) is None:
             self._work = self._make()
         return found
 
@@ -90,7 +90,7 @@ class RayPool:
         ray: Any,
         make: Make,
         workers: int,
-        demands: cluster.Demands,
+        demands: ray_cluster.Demands,
         *,
         cpus: float = 1.0,
         gpus: float = 0.0,
@@ -101,7 +101,7 @@ class RayPool:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._first: Future[None] = Future()  # done when a worker is ready, or none can be
         self._idle: list[Any] = []
-        self._busy: dict[Any, Job] = {}
+        self._busy: dict[Any, WorkerJob] = {}
         self._starting: set[Any] = set()
         self._reasons: set[str] = set()
         self.started = workers
@@ -165,15 +165,15 @@ class RayPool:
                 self._give_up("no worker is left in the cluster")
 
     def _start(self) -> None:
-        actor = self._remote.remote(self._make, cluster.environment())
+        actor = self._remote.remote(self._make, ray_cluster.environment())
         self._starting.add(actor)
         ready = actor.prepare.remote(self._demands).future()
         ready.add_done_callback(lambda found: self._events.put(lambda: self._ready(actor, found)))
 
-    def _ready(self, actor: Any, found: Future[cluster.Facts]) -> None:
+    def _ready(self, actor: Any, found: Future[ray_cluster.Facts]) -> None:
         self._starting.discard(actor)
         error = found.exception()
-        reason = _in_words(error) if error is not None else cluster.unusable(found.result(), self._demands)
+        reason = _in_words(error) if error is not None else ray_cluster.unusable(found.result(), self._demands)
         if reason is not None:
             self._reasons.add(reason)
             self._ray.kill(actor)
@@ -182,12 +182,12 @@ class RayPool:
         if not self._first.done():
             self._first.set_result(None)
 
-    def _hand_out(self, actor: Any, job: Job) -> None:
+    def _hand_out(self, actor: Any, job: WorkerJob) -> None:
         self._busy[actor] = job
         done = actor.do.remote(job.parcel.head, job.parcel.shared).future()
         done.add_done_callback(lambda found: self._events.put(lambda: self._done(actor, job, found)))
 
-    def _done(self, actor: Any, job: Job, found: Future[Any]) -> None:
+    def _done(self, actor: Any, job: WorkerJob, found: Future[Any]) -> None:
         del self._busy[actor]
         error = found.exception()
         raised = self._ray.exceptions

@@ -12,27 +12,27 @@ from dataclasses import dataclass, replace
 from types import FrameType
 
 from fedstride.figures.metrics import as_text
-from fedstride.processes import signals
+from fedstride.processes import unix_signals
 from fedstride.processes.cores import cores
 
 from .interrupt import InterruptHandler, how_to_resume
 from .jobs import WorkerDiedError
-from .plan import Job
 from .pool import Pool
+from .sweep_combinations import PlannedRun
 
 
 @dataclass(frozen=True)
 class Ended:
     """How a run of a sweep ended; `state` is completed, failed, interrupted or terminated."""
 
-    job: Job
+    job: PlannedRun
     state: str
     figure: str = ""  # the final value of the metric that decides
     seconds: float = 0.0
     reason: str = ""
 
 
-def shared_out(jobs: Sequence[Job], at_once: int, cores: int) -> list[Job]:
+def shared_out(jobs: Sequence[PlannedRun], at_once: int, cores: int) -> list[PlannedRun]:
     """The jobs with numbers of workers, of which `at_once` run at the same time on this number of cores.
 
     A job that has one core trains its clients itself. Those of the last turn have at least two workers each: they
@@ -44,7 +44,9 @@ def shared_out(jobs: Sequence[Job], at_once: int, cores: int) -> list[Job]:
     return [replace(job, workers=each if each > 1 else 0) for job, each in zip(jobs, shares, strict=True)]
 
 
-def run_jobs(jobs: Sequence[Job], *, at_once: int, on_start: Callable[[Job], None]) -> Iterator[Ended]:
+def run_jobs(
+    jobs: Sequence[PlannedRun], *, at_once: int, on_start: Callable[[PlannedRun], None]
+) -> Iterator[Ended]:
     """Run the jobs in `at_once` processes; yields each job's result when it ends, also if it failed.
 
     After Ctrl-C, running jobs end after their current client; after SIGTERM, immediately. Then no other job
@@ -52,11 +54,11 @@ def run_jobs(jobs: Sequence[Job], *, at_once: int, on_start: Callable[[Job], Non
     """
     with Pool(run_job, at_once, _Start()) as pool:
         stop = _Stop(pool)
-        with signals.handled(stop):
+        with unix_signals.handled(stop):
             waiting = iter(shared_out(jobs, at_once, cores()))
-            running: dict[Future[Ended], Job] = {}
+            running: dict[Future[Ended], PlannedRun] = {}
 
-            @signals.held()  # a run that is announced is also started
+            @unix_signals.held()  # a run that is announced is also started
             def submit() -> None:
                 for job in itertools.islice(waiting, pool.started - len(running)):
                     on_start(job)
@@ -92,7 +94,7 @@ class _Stop:
     def check(self) -> None:
         """Raise the exception of the noted signal, if there is one."""
         if self.number is not None:
-            signals.RaiseOnce()(self.number)
+            unix_signals.RaiseOnce()(self.number)
 
     def also_after(self, state: str) -> None:
         """End the sweep also if only a worker received the signal."""
@@ -103,7 +105,7 @@ _ENDED_BY = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM}
 _IN_WORKER = _Stop()  # of this process, if it is a worker: between two jobs, and until a job has its own handler
 
 
-def _ended(future: Future[Ended], job: Job, number: int | None) -> Ended:
+def _ended(future: Future[Ended], job: PlannedRun, number: int | None) -> Ended:
     """How a job ended. One whose process died ended by SIGTERM if that arrived while the process was starting."""
     try:
         return future.result()
@@ -113,7 +115,7 @@ def _ended(future: Future[Ended], job: Job, number: int | None) -> Ended:
         return Ended(job, "failed", reason=str(error))
 
 
-def run_job(job: Job) -> Ended:
+def run_job(job: PlannedRun) -> Ended:
     """Run one job in this process; an error of the run is returned, not raised."""
     from client_app.app import app
     from server_app import session
@@ -137,8 +139,8 @@ def run_job(job: Job) -> Ended:
                     on_folder=grid.keep_client_states_in,
                     audit=audit,
                 )
-    except signals.STOPPED as error:
-        state = "terminated" if isinstance(error, signals.Terminated) else "interrupted"
+    except unix_signals.STOPPED as error:
+        state = "terminated" if isinstance(error, unix_signals.Terminated) else "interrupted"
         return Ended(job, state, reason=how_to_resume(job.folder))
     except Exception as error:  # a failed run must not stop the sweep
         return Ended(job, "failed", reason=f"{type(error).__name__}: {error}")
@@ -154,7 +156,7 @@ class _Start:
     """
 
     def __init__(self) -> None:
-        self._numbers = [each for each in signals.NUMBERS if signal.getsignal(each) is not signal.SIG_IGN]
+        self._numbers = [each for each in unix_signals.NUMBERS if signal.getsignal(each) is not signal.SIG_IGN]
 
     def __call__(self, number: int) -> None:
         logging.getLogger("flwr").setLevel(logging.ERROR)

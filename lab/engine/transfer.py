@@ -1,7 +1,6 @@
 """Sends a Python value to another process of this machine; what is large goes through memory that both share.
 
-It knows nothing of what the values mean, except that the bytes of a Flower array are large. Values are pickled, so
-both ends must be the same program.
+Bytes of a Flower array are large. Values are pickled, so both ends must be the same program.
 """
 
 from __future__ import annotations

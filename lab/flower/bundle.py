@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedstride.own import find
+from fedstride.user_parts import find
 from server_app.config.conf import conf_dir
 
 PACKAGES = ("fedstride", "strategies", "client_app", "server_app", "conf")

@@ -15,13 +15,13 @@ from fedstride.errors import ConfigError, RunError
 from fedstride.files import atomic
 from fedstride.files.bounded_reading import from_json
 from fedstride.flower.for_nodes.certificates import verified
-from superlink.routes import FILES
+from superlink.allowed_routes import FILES
 
-from ..results.runs import FETCHED
-from .control import Control, Listed
-from .endings import Standing, standing
-from .parcel import MOST_BYTES, Parcel, unpacking
-from .target import Target
+from ..results.run_folders import FETCHED
+from .fetched_folder import MOST_BYTES, Parcel, unpacking
+from .run_status import Standing, standing
+from .superlink_choice import Target
+from .superlink_requests import Control, Listed
 
 SILENCE_SECONDS = 60.0
 MOST_REASON = 2**14

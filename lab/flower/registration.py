@@ -7,8 +7,8 @@ from pathlib import Path
 from fedstride.errors import ConfigError
 from fedstride.flower.for_nodes.request_keys import openssh_to_pem
 
-from .control import control
-from .target import Target
+from .superlink_choice import Target
+from .superlink_requests import control
 
 
 def public_keys(given: list[Path]) -> list[Path]:

@@ -27,7 +27,7 @@ from fedstride.errors import ConfigError
 from fedstride.figures.metrics import as_text
 from fedstride.files import atomic
 from fedstride.messages import wire
-from fedstride.processes import signals
+from fedstride.processes import unix_signals
 from server_app.config.overrides import Override, with_parts, written
 from server_app.config.schema import Config
 from server_app.records.run_folder import default_name, runs_dir
@@ -35,11 +35,11 @@ from server_app.reports.round_line import columns, head
 
 from .. import terminal
 from ..engine.interrupt import how_to_resume
-from ..results.runs import read_rows
+from ..results.run_folders import read_rows
 from .bundle import app_folder
-from .command import environment, reason_in
-from .endings import plain
-from .simulating import NAMED, NONE, ONE, PRIVATE
+from .flower_command import environment, reason_in
+from .run_status import plain
+from .simulation_process import NAMED, NONE, ONE, PRIVATE
 
 STOP_SECONDS = 20.0
 """For the simulation to end what it has started."""
@@ -75,9 +75,9 @@ def run_simulation(
     before = _status(folder)  # if the run is resumed: how it ended last time
     try:
         log = _run(config, overrides, folder, show, verbose)
-    except signals.STOPPED as error:
+    except unix_signals.STOPPED as error:
         if _status(folder) != before:
-            _record_stop(folder, "terminated" if isinstance(error, signals.Terminated) else "interrupted")
+            _record_stop(folder, "terminated" if isinstance(error, unix_signals.Terminated) else "interrupted")
             show(f"stopped; {how_to_resume(folder)}")
         raise
     if folder.is_dir():
@@ -182,7 +182,7 @@ def _follow(
 ) -> str:
     """Run the program until it ends, and show a line for each completed round; its complete output."""
     shown = 0
-    command = [sys.executable, "-P", "-m", f"{__package__}.simulating"]
+    command = [sys.executable, "-P", "-m", f"{__package__}.simulation_process"]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(
             command, env=env, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

@@ -1,7 +1,7 @@
 """Submits a run to a running SuperLink, follows its log, and reports how it ended.
 
-All of it is asked over one kind of connection (`control.py`): Flower's commands start a process for each question,
-which takes as long as a short round.
+All of it is asked over one kind of connection (`superlink_requests.py`): Flower's commands start a process for
+each question, which takes as long as a short round.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from fedstride.messages.app_signatures import RUN_CONFIG
 from server_app.config.overrides import Override, parse, parts_in, with_parts
 
 from .bundle import app_folder
-from .control import control
-from .endings import ERROR, OF_FLOWER, PROGRESS, SITE, Standing, plain, standing
-from .following import Followed
-from .target import Target
+from .log_following import Followed
+from .run_status import ERROR, OF_FLOWER, PROGRESS, SITE, Standing, plain, standing
+from .superlink_choice import Target
+from .superlink_requests import control
 
 ATTEMPTS = 10  # failed calls in a row after which a run is no longer followed
 PAUSE_SECONDS = 3.0

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from fedstride.errors import unknown
-from server_app.config.presets.papers import experiment, experiment_names
+from server_app.config.presets.facts_of_papers import experiment, experiment_names
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Line:
+class PaperRow:
     """A row: a method (in tables of settings, a label) and its numbers; None if the paper prints none."""
 
     method: str
@@ -45,7 +45,7 @@ class PaperTable:
     statistic: str
     note: str
     columns: tuple[Column, ...]
-    rows: tuple[Line, ...]
+    rows: tuple[PaperRow, ...]
 
 
 def table_names() -> list[str]:
@@ -73,9 +73,9 @@ def paper_table(name: str) -> PaperTable:
     )
 
 
-def _line(row: Mapping[str, Any]) -> Line:
+def _line(row: Mapping[str, Any]) -> PaperRow:
     std = row.get("std")
-    return Line(
+    return PaperRow(
         method=row.get("method") or row["label"],
         variant=row.get("variant") or row.get("parameter"),
         values=tuple(row["values"]),

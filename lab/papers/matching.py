@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from server_app.config.keys import by_key
-from server_app.config.presets.papers import UNSTATED
+from server_app.config.presets.facts_of_papers import UNSTATED
 from server_app.config.presets.vocabulary import (
     ALIASES,
     FIELDS,
@@ -26,8 +26,8 @@ from server_app.config.presets.vocabulary import (
 from server_app.config.schema import Config
 
 from ..results.grouping import method_values, plain
-from ..results.runs import Run
-from . import Column, Line, PaperTable, experiment_of
+from ..results.run_folders import Run
+from . import Column, PaperRow, PaperTable, experiment_of
 
 PARTS_OF = {"mnist5k": ("mnist", "contains 5,000 of MNIST's 70,000 images")}
 """Tasks that could be mistaken for a paper's data set: that data set, and the difference."""
@@ -67,7 +67,7 @@ def canonical(method: str) -> str:
     return method if found is None else found.label
 
 
-def calibration_of(line: Line) -> str:
+def calibration_of(line: PaperRow) -> str:
     """What the method of this row does with a copy of the model after training; `PLAIN` for nothing."""
     found = method_of(line.method)
     return PLAIN if found is None else found.calibration
@@ -135,7 +135,7 @@ def _wrong(key: str, has: object, wanted: object, why: str = "") -> list[str]:
     return [f"{key} is {plain(has)}{f' ({why})' if why else ''}, not {plain(wanted)}"]
 
 
-def is_line(table: PaperTable, column: Column, line: Line, run: Run) -> bool:
+def is_line(table: PaperTable, column: Column, line: PaperRow, run: Run) -> bool:
     """Whether a run with the column's setting belongs to this row, which includes its variant and calibration."""
     if not (line.is_method or line.method in ALIASES) or canonical(line.method) != canonical(run.method):
         return False
@@ -151,7 +151,7 @@ def is_line(table: PaperTable, column: Column, line: Line, run: Run) -> bool:
     return stated is not None and all(has.get(key) == wanted[key] for key in compared)
 
 
-def deviations(table: PaperTable, column: Column, line: Line, config: Config) -> list[str]:
+def deviations(table: PaperTable, column: Column, line: PaperRow, config: Config) -> list[str]:
     """The differences between the run and the paper's experiment, such as `rounds 5 (paper: 100)`."""
     behind = experiment_of(table.name, column.key) or {}
     own = _method_settings(table, column, line)
@@ -181,7 +181,7 @@ def deviations(table: PaperTable, column: Column, line: Line, config: Config) ->
     ]
 
 
-def _method_settings(table: PaperTable, column: Column, line: Line) -> Mapping[str, Any]:
+def _method_settings(table: PaperTable, column: Column, line: PaperRow) -> Mapping[str, Any]:
     methods = (experiment_of(table.name, column.key) or {}).get("methods") or {}
     found: Mapping[str, Any] = methods.get(line.method) or {}
     return found

@@ -12,23 +12,23 @@ from server_app.config.presets.vocabulary import task_of
 
 from ..results.formats import Grid, Sheet
 from ..results.grouping import plain
-from ..results.runs import Run
+from ..results.run_folders import Run
 from ..results.tables import NONE, Cell, Statistic, compare, spread
-from . import Column, Line, PaperTable, experiment_of
+from . import Column, PaperRow, PaperTable, experiment_of
 from .matching import PARTS_OF, PLAIN, calibration_of, deviations, is_line, misfits
 
 METRICS = {"top1_accuracy": "test/accuracy", "aggregation_time": "seconds/aggregate"}
 """Our names of the papers' metrics, for those that a run measures."""
 
 
-def metric_of(table: PaperTable, line: Line) -> str:
+def metric_of(table: PaperTable, line: PaperRow) -> str:
     """Our metric of a row: of the model itself, or of its calibrated copy (`ccvr/accuracy`)."""
     metric, calibration = METRICS[table.metric], calibration_of(line)
     return metric if calibration == PLAIN else metric.replace("test/", f"{calibration}/")
 
 
 @dataclass(frozen=True)
-class Pair:
+class PaperPair:
     """A cell of the paper and our result; `paper` is in the paper's unit, `ours` in the metric's."""
 
     column: str
@@ -45,7 +45,7 @@ class SideBySide:
     """A paper's table and its cells for which there are matching runs."""
 
     table: PaperTable
-    pairs: list[Pair]
+    pairs: list[PaperPair]
     remarks: list[str]
 
     def grid(self) -> Grid:
@@ -89,7 +89,7 @@ class SideBySide:
         head = "table column method paper paper_std ours ours_std n difference statistic"
         return Sheet(head.split(), rows)
 
-    def _difference(self, pair: Pair) -> float:
+    def _difference(self, pair: PaperPair) -> float:
         return fact(pair.metric).factor * pair.ours.mean - pair.paper
 
 
@@ -109,7 +109,7 @@ def side_by_side(table: PaperTable, runs: Sequence[Run], statistic: Statistic | 
     runs = [run for run in runs if run.completed]
     if table.metric not in METRICS:
         return SideBySide(table, [], [*remarks, f"{table.name} is about {table.metric}, which no run measures"])
-    pairs: list[Pair] = []
+    pairs: list[PaperPair] = []
     used: set[str] = set()
     for number, column in enumerate(table.columns):
         fitting = [run for run in runs if not misfits(table, column, run.config)]
@@ -127,8 +127,8 @@ def side_by_side(table: PaperTable, runs: Sequence[Run], statistic: Statistic | 
 
 
 def _pairs(
-    table: PaperTable, number: int, line: Line, runs: Sequence[Run], statistic: Statistic | None
-) -> tuple[list[Pair], list[str]]:
+    table: PaperTable, number: int, line: PaperRow, runs: Sequence[Run], statistic: Statistic | None
+) -> tuple[list[PaperPair], list[str]]:
     """A pair with this cell of the paper for each variant and setting of our runs."""
     column = table.columns[number]
     statistic = statistic or _of_paper(table, column, runs)
@@ -140,7 +140,7 @@ def _pairs(
         method = each.method if calibration == PLAIN else f"{each.method}+{calibration}"
         name = f"{method}, {each.setting}" if len(ours.settings) > 1 else method
         std = None if line.std is None else line.std[number]
-        pairs.append(Pair(column.key, name, line.values[number], std, cell, statistic, metric))
+        pairs.append(PaperPair(column.key, name, line.values[number], std, cell, statistic, metric))
         other = deviations(table, column, line, each.config)
         if other:
             remarks.append(f"{column.key}, {name} differs from the paper: {', '.join(other)}")

@@ -11,12 +11,12 @@ from fedstride.errors import ConfigError, unknown
 from fedstride.figures.metrics import shown
 
 from ..results.grouping import group
-from ..results.runs import Run, by_headline
+from ..results.run_folders import Run, by_headline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawn
 
-    from .panels import Figure
+    from .panels import PlotFigure
 
 
 HEADLINE = "the metric that decides"
@@ -24,7 +24,7 @@ DRAWN = "a partition of the task's own data"
 
 
 @dataclass(frozen=True)
-class Kind:
+class PlotKind:
     """A kind of plot: what it shows, which metric a run needs for it, and the function that describes it."""
 
     about: str  # with {metric} for the displayed names of the metrics that decide
@@ -36,10 +36,10 @@ class Kind:
         """The runs that have the metric."""
         return [run for run in runs if _has(run, self.needs)]
 
-    def figure(self, runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
+    def figure(self, runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
         """The figure of these runs. `colours`: of `numbers_of_methods`. Raises DataError."""
         module, _, function = self.place.partition(":")
-        make: Callable[..., Figure] = getattr(import_module(f".{module}", __package__), function)
+        make: Callable[..., PlotFigure] = getattr(import_module(f".{module}", __package__), function)
         return make(runs, colours)
 
     def title(self, runs: Sequence[Run]) -> str:
@@ -47,25 +47,29 @@ class Kind:
         return self.about.format(metric=", ".join(map(shown, by_headline(runs))))
 
 
-KINDS: dict[str, Kind] = {
-    "accuracy": Kind("{metric} against rounds", HEADLINE, "curves:accuracy"),
-    "seconds": Kind("{metric} against seconds", HEADLINE, "curves:seconds"),
-    "norms": Kind("N, E and step, of the whole model and per layer", "norms/N", "norms:norms"),
-    "fedlws": Kind("FedLWS: gamma and tau per layer", "fedlws/gamma/", "fedlws:fedlws", "strategy=fedlws"),
-    "fedalr": Kind("Fedalr: rate of every client", "fedalr/eta", "fedalr:fedalr", "strategy=fedalr"),
-    "two_d_lrd": Kind("2D-LRD: detector and rates", "two_d_lrd/S", "two_d_lrd:two_d_lrd", "strategy=two_d_lrd"),
-    "fednlr": Kind("FedNLR: learning rates of the neurons", "fednlr/rate_mean/", "fednlr:fednlr", "client=fednlr"),
-    "reliability": Kind(
+KINDS: dict[str, PlotKind] = {
+    "accuracy": PlotKind("{metric} against rounds", HEADLINE, "curves:accuracy"),
+    "seconds": PlotKind("{metric} against seconds", HEADLINE, "curves:seconds"),
+    "norms": PlotKind("N, E and step, of the whole model and per layer", "norms/N", "norms:norms"),
+    "fedlws": PlotKind("FedLWS: gamma and tau per layer", "fedlws/gamma/", "fedlws:fedlws", "strategy=fedlws"),
+    "fedalr": PlotKind("Fedalr: rate of every client", "fedalr/eta", "fedalr:fedalr", "strategy=fedalr"),
+    "two_d_lrd": PlotKind(
+        "2D-LRD: detector and rates", "two_d_lrd/S", "two_d_lrd:two_d_lrd", "strategy=two_d_lrd"
+    ),
+    "fednlr": PlotKind(
+        "FedNLR: learning rates of the neurons", "fednlr/rate_mean/", "fednlr:fednlr", "client=fednlr"
+    ),
+    "reliability": PlotKind(
         "predicted probabilities and shares observed, in ten bins",
         "/reliability",
         "reliability:reliability",
         "reliability in task.metrics",
     ),
-    "labels": Kind("training examples of each class at each client", DRAWN, "labels:labels"),
+    "labels": PlotKind("training examples of each class at each client", DRAWN, "partition_labels:labels"),
 }
 
 
-def kind(name: str) -> Kind:
+def kind(name: str) -> PlotKind:
     """A kind of plot by name. Raises ConfigError, with similar names, for an unknown one."""
     if name not in KINDS:
         raise unknown("plot", name, KINDS)

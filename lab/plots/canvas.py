@@ -26,8 +26,8 @@ from server_app.reports.plot_style import (
     style,
 )
 
-from ..results.files import check_replaceable, writing
-from .panels import Band, Figure, Lines, Map, Panel, some
+from ..results.output_files import check_replaceable, writing
+from .panels import Band, LinePanel, Map, Panel, PlotFigure, some
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ BARS_HEIGHT = 0.9
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def drawn(figure: Figure) -> Drawn:
+def drawn(figure: PlotFigure) -> Drawn:
     """The figure, drawn."""
     grid = figure.grid
     ratios = _heights(grid)
@@ -73,7 +73,7 @@ def drawn(figure: Figure) -> Drawn:
                 place.set_ylabel("")
             is_lowest = row + 1 == len(grid) or grid[row + 1][column] is None
             place.set_xlabel(panel.x if is_lowest else "")
-            if figure.own_legends and isinstance(panel, Lines):
+            if figure.own_legends and isinstance(panel, LinePanel):
                 place.legend(fontsize=7, handlelength=4, framealpha=0.8, edgecolor="none")
     if not figure.own_legends:
         _legend_below(made, with_lines)
@@ -89,7 +89,7 @@ def _heights(grid: Sequence[Sequence[Panel | None]]) -> list[float] | None:
     return [height for count in rows for height in (BARS_HEIGHT, min(6.0, max(0.9, 0.26 * count)))]
 
 
-def _draw_lines(axes: Axes, panel: Lines, *, last: bool) -> None:
+def _draw_lines(axes: Axes, panel: LinePanel, *, last: bool) -> None:
     above = panel.above()
     for name, band in panel.bands.items():
         if band is not None:
@@ -111,7 +111,7 @@ def _draw_lines(axes: Axes, panel: Lines, *, last: bool) -> None:
         axes.axvline(mark, color="k", linestyle=":", linewidth=1)
 
 
-def _number(value: float, panel: Lines) -> str:
+def _number(value: float, panel: LinePanel) -> str:
     """With one digit of a percentage."""
     return f"{value:.1f} %" if panel.unit == " %" else f"{value:.4g}"
 

@@ -9,8 +9,8 @@ from fedstride.figures.metrics import fact, shown, with_unit
 from server_app.records.row_values import Row, total
 
 from ..results.grouping import Group, group
-from ..results.runs import Run, by_headline
-from .panels import Band, Figure, Lines, Look, looks_of, over_rounds, spread_note
+from ..results.run_folders import Run, by_headline
+from .panels import Band, LinePanel, Look, PlotFigure, looks_of, over_rounds, spread_note
 
 COLUMNS = 3
 ROUNDS, SECONDS, MEGABYTES = "rounds", "seconds", "megabytes"
@@ -21,23 +21,23 @@ SPENT = {
 """Label of the axis, and what is added up, times a factor."""
 
 
-def accuracy(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
+def accuracy(runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
     """The metric that decides against rounds, in its displayed unit."""
     return _figure(runs, colours, ROUNDS)
 
 
-def seconds(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
+def seconds(runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
     """The metric that decides against the seconds spent on training and aggregating so far."""
     return _figure(runs, colours, SECONDS)
 
 
-def _figure(runs: Sequence[Run], colours: Mapping[str, int], x: str) -> Figure:
+def _figure(runs: Sequence[Run], colours: Mapping[str, int], x: str) -> PlotFigure:
     parts = by_headline(runs)
     found = [
         panel(groups, metric, colours, x) for metric, decided in parts.items() for groups in by_setting(decided)
     ]
     columns = 2 if len(found) == 4 else min(COLUMNS, len(found))
-    return Figure(
+    return PlotFigure(
         f"{', '.join(map(shown, parts))} against {x}",
         [spread_note([each for decided in parts.values() for each in group(decided)])],
         [found[start : start + columns] for start in range(0, len(found), columns)],
@@ -54,7 +54,7 @@ def by_setting(runs: Sequence[Run]) -> list[list[Group]]:
     return [[each for each in groups if each.setting == setting] for setting in settings]
 
 
-def panel(groups: Sequence[Group], metric: str, colours: Mapping[str, int], x: str) -> Lines:
+def panel(groups: Sequence[Group], metric: str, colours: Mapping[str, int], x: str) -> LinePanel:
     """A metric of the groups of one setting against rounds, or what is spent.
 
     The x value of a point is the mean over seeds of what is spent after the same round.
@@ -78,11 +78,11 @@ def of_metric(
     bands: Mapping[str, Band | None],
     looks: Mapping[str, Look],
     x: str,
-) -> Lines:
+) -> LinePanel:
     """Lines of a metric, in its displayed unit."""
     known, y = fact(metric), with_unit(metric)
     unit, digits = (" %", 2) if known.unit == "%" else (f" {known.unit}" if known.unit else "", 4)
-    return Lines(
+    return LinePanel(
         f"{shown(metric)} {about}",
         f"{setting}. {note.capitalize()}. {y}.",
         y,

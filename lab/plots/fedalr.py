@@ -8,28 +8,30 @@ import numpy as np
 
 from server_app.records.row_values import labels, numbers
 
-from ..results.runs import Run
-from .examples import first_of_each
-from .panels import Figure, Lines, Map, Panel, band_of, looks_of_parts, numbered
+from ..results.run_folders import Run
+from .panels import LinePanel, Map, Panel, PlotFigure, band_of, looks_of_parts, numbered
+from .single_runs import first_of_each
 
 CLIENTS, ETA = "fedalr/client", "fedalr/eta"
 LINES = {"fedalr/eta_max": "largest", "fedalr/eta_mean": "mean", "fedalr/eta_min": "smallest"}
 
 
-def fedalr(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
+def fedalr(runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
     """Smallest, mean and largest rate (left); the rate of every client (right), empty if it did not take part.
 
     One run per method and setting, since the clients of different seeds hold different data.
     """
     shown, which = first_of_each(runs, colours)
     parts: list[list[Panel]] = [[_lines(run, name, colour), _map(run, name)] for run, name, colour in shown]
-    return Figure("Fedalr: rate eta of the clients, a factor, at most 1", [which], parts, (4.8, 3.2))
+    return PlotFigure("Fedalr: rate eta of the clients, a factor, at most 1", [which], parts, (4.8, 3.2))
 
 
-def _lines(run: Run, name: str, colour: int) -> Lines:
+def _lines(run: Run, name: str, colour: int) -> LinePanel:
     bands = {label: band_of([run], key) for key, label in LINES.items()}
     looks = looks_of_parts(bands, colour)
-    return Lines("eta of the clients in a round", name, "eta (factor, no unit)", bands, title=name, looks=looks)
+    return LinePanel(
+        "eta of the clients in a round", name, "eta (factor, no unit)", bands, title=name, looks=looks
+    )
 
 
 def _map(run: Run, name: str) -> Map:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..results.grouping import group
-from ..results.runs import Run
-from .panels import Figure, Map, band_of, by_layer, layers_of, spread_note
+from ..results.run_folders import Run
+from .panels import Map, PlotFigure, band_of, by_layer, layers_of, spread_note
 
 SHOWN = {
     "gamma": ("gamma, factor of the weights", "gamma (factor of the weights)"),
@@ -14,7 +14,7 @@ SHOWN = {
 }
 
 
-def fedlws(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
+def fedlws(runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
     """gamma (left) and tau (right), one row of panels per method and setting."""
     groups = group(runs)
     parts = []
@@ -26,6 +26,6 @@ def fedlws(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
             row.append(by_layer(about, name, y, bands, name, colours[each.identity]))
         parts.append(row)
     note = "mean over seeds" if isinstance(parts[0][0], Map) else spread_note(groups)
-    return Figure(
+    return PlotFigure(
         "FedLWS: shrinking factor gamma and spread tau of the clients' updates", [note], parts, (4.6, 2.9)
     )

@@ -6,14 +6,14 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from ..results.grouping import Group, group
-from ..results.runs import Run
-from .panels import Figure, Lines, band_of, layers_of, left_out, looks_of_parts, some, spread_note
+from ..results.run_folders import Run
+from .panels import LinePanel, PlotFigure, band_of, layers_of, left_out, looks_of_parts, some, spread_note
 
 LINES = {"max": "largest rate", "mean": "mean rate", "min": "smallest rate"}
 COLUMNS, LAYERS = 4, 12
 
 
-def fednlr(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
+def fednlr(runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
     """A panel per layer, method and setting; all panels share their axes; the rate axis is logarithmic."""
     groups, layers = group(runs), layers_of(runs, "fednlr/rate_mean")
     shown = some(layers, LAYERS)
@@ -23,14 +23,14 @@ def fednlr(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
         panels = [_of_layer(each, layer, len(groups) > 1 and layer is shown[0], colours) for layer in shown]
         parts += [panels[start : start + columns] for start in range(0, len(panels), columns)]
     notes = ["averaged over clients", *left_out(shown, layers, "layers"), spread_note(groups)]
-    return Figure("FedNLR: learning rates of the neurons", notes, parts, (2.6, 2.4), sharex=True, sharey=True)
+    return PlotFigure("FedNLR: learning rates of the neurons", notes, parts, (2.6, 2.4), sharex=True, sharey=True)
 
 
-def _of_layer(each: Group, layer: str, is_named: bool, colours: Mapping[str, int]) -> Lines:
+def _of_layer(each: Group, layer: str, is_named: bool, colours: Mapping[str, int]) -> LinePanel:
     name = f"{each.method}, {each.setting}"
     bands = {label: band_of(each.runs, f"fednlr/rate_{end}/{layer}") for end, label in LINES.items()}
     looks = looks_of_parts(bands, colours[each.identity])
     y = "learning rate"
     if is_named:
         y = textwrap.fill(name.replace("+", "+ "), 34).replace("+ ", "+") + f"\n\n{y}"
-    return Lines(f"rates in {layer}", name, y, bands, title=layer, log=True, looks=looks)
+    return LinePanel(f"rates in {layer}", name, y, bands, title=layer, log=True, looks=looks)

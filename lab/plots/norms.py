@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..results.grouping import group
-from ..results.runs import Run
-from .panels import Figure, Lines, band_of, layers_of, left_out, looks_of, some, spread_note
+from ..results.run_folders import Run
+from .panels import LinePanel, PlotFigure, band_of, layers_of, left_out, looks_of, some, spread_note
 
 MEANING = {"N": "N, norm of the averaged update", "E": "E, mean norm of updates", "step": "step of the server"}
 ROWS = 11  # layers shown at most
 
 
-def norms(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
+def norms(runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
     """Columns N, E and step; a row for the whole model and one per layer; a line per method and setting."""
     groups, layers = group(runs), layers_of(runs, "norms/N")
     shown = some(layers, ROWS)
@@ -26,7 +26,7 @@ def norms(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
         names = {each.method: each for each in groups}
     parts = [
         [
-            Lines(
+            LinePanel(
                 meaning,
                 layer or "whole model",
                 f"{symbol} ({layer or 'whole model'})",
@@ -40,7 +40,7 @@ def norms(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
         for layer in (None, *shown)
     ]
     notes = ["in the units of the weights", *left_out(shown, layers, "layers"), spread_note(groups)]
-    return Figure("norms of the updates in each round", notes, parts, (3.3, 2.1), sharex=True, folded=1)
+    return PlotFigure("norms of the updates in each round", notes, parts, (3.3, 2.1), sharex=True, folded=1)
 
 
 def _key(symbol: str, layer: str | None) -> str:

@@ -1,4 +1,4 @@
-"""What a figure shows: panels of lines and of maps. Knows neither runs' kinds nor how a panel is drawn.
+"""What a figure shows: panels of lines and of maps.
 
 There are two that draw them: `canvas.py` into a file, and `lab/report/` for a browser.
 """
@@ -16,7 +16,7 @@ from server_app.records.row_values import Row
 from server_app.reports.curve import points
 
 from ..results.grouping import Group
-from ..results.runs import Run
+from ..results.run_folders import Run
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Lines:
+class LinePanel:
     """Lines over the rounds, or over what was spent until then."""
 
     about: str  # what is shown
@@ -114,11 +114,11 @@ class Map:
         return self.limits or (float(np.nanmin(self.values)), float(np.nanmax(self.values)))
 
 
-Panel = Lines | Map
+Panel = LinePanel | Map
 
 
 @dataclass(frozen=True)
-class Figure:
+class PlotFigure:
     """A figure; `parts`: its panels, row by row, or column by column if `columns`.
 
     `size`: inches of a panel. `sharex`, `sharey`: all panels have this axis in common. `folded`: parts from this
@@ -213,7 +213,7 @@ def by_layer(
 ) -> Panel:
     """A quantity of each layer: lines in the colour of the method for a few, a map for many."""
     if len(bands) <= FEW_LAYERS:
-        return Lines(about, of, y, bands, title=title, looks=looks_of_parts(bands, colour))
+        return LinePanel(about, of, y, bands, title=title, looks=looks_of_parts(bands, colour))
     found = {name: band for name, band in bands.items() if band is not None}
     rounds = sorted({x for band in found.values() for x in band.x})
     values = np.full((len(found), len(rounds)), np.nan)

@@ -10,9 +10,9 @@ from fedstride.figures.metrics import as_text
 from fedstride.messages import wire
 from server_app.records.row_values import Row, number, numbers
 
-from ..results.runs import Run
-from .examples import first_of_each
-from .panels import Band, Figure, Lines, Look, Map, Panel
+from ..results.run_folders import Run
+from .panels import Band, LinePanel, Look, Map, Panel, PlotFigure
+from .single_runs import first_of_each
 
 PLACES = (wire.LOCAL, "test")
 """Where it is measured: at the clients, or at the server."""
@@ -20,7 +20,7 @@ PLACES = (wire.LOCAL, "test")
 DIAGONAL = "as predicted"
 
 
-def reliability(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
+def reliability(runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
     """A column per run: the share observed against the mean predicted probability, and the rows of each bin.
 
     One run per method and setting, of the last round that has the table.
@@ -32,7 +32,7 @@ def reliability(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
         "bins of equal width, those without rows are left out",
         which,
     ]
-    return Figure("reliability", notes, parts, (4.0, 3.4), columns=True, own_legends=True)
+    return PlotFigure("reliability", notes, parts, (4.0, 3.4), columns=True, own_legends=True)
 
 
 def _of_run(run: Run, name: str, colour: int) -> list[Panel]:
@@ -58,7 +58,7 @@ def _panels(place: str, row: Row, name: str, colour: int) -> list[Panel]:
     bands = {name: Band(x, y, y, y, 1) if kept else None, DIAGONAL: Band(ends, ends, ends, ends, 1)}
     looks = {name: Look(colour, 0), DIAGONAL: Look(0, 2)}
     return [
-        Lines(
+        LinePanel(
             "share observed against the mean predicted probability",
             of,
             "share observed",

@@ -9,14 +9,14 @@ import numpy as np
 from server_app.records.row_values import numbers
 from server_app.reports.curve import points
 
-from ..results.runs import Run
-from .examples import first_of_each
-from .panels import Figure, Lines, Map, Panel, band_of, looks_of_parts, numbered
+from ..results.run_folders import Run
+from .panels import LinePanel, Map, Panel, PlotFigure, band_of, looks_of_parts, numbered
+from .single_runs import first_of_each
 
 RATES = "two_d_lrd/rates"
 
 
-def two_d_lrd(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
+def two_d_lrd(runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
     """A column per run; rows: S and its last term, d and tau, alpha, the rates of the local iterations.
 
     One run per method and setting: detectors of different seeds fire in different rounds, so a mean over seeds
@@ -25,16 +25,20 @@ def two_d_lrd(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
     shown, which = first_of_each(runs, colours)
     notes = ["dotted line: d increases", which]
     parts = [_of_run(*each) for each in shown]
-    return Figure("2D-LRD: detector and rates", notes, parts, (5.2, 2.2), columns=True, own_legends=True)
+    return PlotFigure("2D-LRD: detector and rates", notes, parts, (5.2, 2.2), columns=True, own_legends=True)
 
 
 def _of_run(run: Run, name: str, colour: int) -> list[Panel]:
     marks = fired(run)
 
-    def lines(about: str, y: str, names: Mapping[str, str], title: str = "", least: float | None = None) -> Lines:
+    def lines(
+        about: str, y: str, names: Mapping[str, str], title: str = "", least: float | None = None
+    ) -> LinePanel:
         bands = {label: band_of([run], f"two_d_lrd/{symbol}") for symbol, label in names.items()}
         looks = looks_of_parts(bands, colour)
-        return Lines(about, name, y, bands, title=title, looks=looks, marks=marks, least=least, zero=bool(title))
+        return LinePanel(
+            about, name, y, bands, title=title, looks=looks, marks=marks, least=least, zero=bool(title)
+        )
 
     rounds, values = rates(run)
     return [

@@ -22,10 +22,10 @@ from fedstride.tasks.models.tensors import load_arrays, to_arrays
 from fedstride.tasks.spec import Target
 from server_app.records.versions import versions
 
-from . import examples, onnx_file
-from .examples import Compared
+from . import compared_examples, onnx_file
+from .compared_examples import Compared
 from .model import BATCH, Model
-from .whole import Whole, columns_of, dtype_of, example
+from .network_with_preparation import Whole, columns_of, dtype_of, example
 
 MOST = 1e-5
 """The largest difference to our own predictions; of values, in their standard deviations."""
@@ -73,7 +73,7 @@ def export(model: Model, form: str, to: Path, source: Path | None = None, *, flo
         raise ConfigError(f"{to} exists and is not overwritten: choose another file with --to")
     if not to.parent.is_dir():
         raise ConfigError(f"{to.parent} is not a folder: choose another file with --to")
-    compared = examples.made(model.spec) if source is None else examples.read(source, model.spec)
+    compared = compared_examples.made(model.spec) if source is None else compared_examples.read(source, model.spec)
     with numerics.older_switches():
         content = FORMATS[form](model, about(model, floats=floats), floats)
     difference = _difference(model, content, compared, floats)
@@ -93,7 +93,7 @@ def export(model: Model, form: str, to: Path, source: Path | None = None, *, flo
 def _difference(model: Model, content: Content, compared: Compared, floats: bool) -> float:
     dtype = dtype_of(model.spec, floats=floats)
     x = (
-        examples.as_bytes(compared.x)
+        compared_examples.as_bytes(compared.x)
         if dtype is torch.uint8
         else compared.x.astype(str(dtype).removeprefix("torch."))
     )

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedstride import own
+from fedstride import user_parts
 from fedstride.errors import ConfigError, FedstrideError
 from fedstride.files import bounded_reading
 from fedstride.tasks.models import networks_by_name
 from fedstride.tasks.models.tensors import Examples, load_arrays
-from fedstride.tasks.own import unlabelled
-from fedstride.tasks.own.unlabelled import Unlabelled
+from fedstride.tasks.own_files import unlabelled
+from fedstride.tasks.own_files.unlabelled import Unlabelled
+from fedstride.tasks.registry import MODELS
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.table import MODELS
 from server_app.config.compose import from_yaml
 from server_app.config.schema import Config
 from server_app.run_files import BEST, MODEL, TASK
@@ -119,7 +119,7 @@ class Model:
         return table
 
 
-@own.alone()
+@user_parts.alone()
 def load(folder: str | Path, which: Which = "last", *, parts: str | Path | None = None) -> Model:
     """The model of a run's folder: of its `last` round, or of the `best` one by the metric that decides.
 

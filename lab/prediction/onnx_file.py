@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from fedstride.errors import ConfigError
 from fedstride.tasks.forms.columns import Column, alike
 
-from .examples import cells
+from .compared_examples import cells
 
 EXTRA = "pip install 'fedstride[export]'"
 CORE = "fedstride/"

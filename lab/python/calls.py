@@ -11,7 +11,7 @@ from typing import NoReturn
 import torch
 
 from client_app.app import app
-from fedstride import own
+from fedstride import user_parts
 from fedstride.errors import ConfigError, RunError, require
 from fedstride.files import user_folders
 from fedstride.processes.cores import cores
@@ -24,22 +24,22 @@ from server_app.config.variables import with_variables
 from server_app.records.checkpoint import valid_checkpoints
 from server_app.session import Prepared
 
-from ..comparison import whole
+from ..comparison import whole_comparison
 from ..comparison.compare import Planned
-from ..comparison.runs import Trained
+from ..comparison.comparison_runs import Trained
 from ..engine.engine import engine, uses_gpus
 from ..engine.interrupt import InterruptHandler
-from ..engine.plan import Job, Sweep, checked, plan
 from ..engine.sweep import Ended, run_jobs
-from ..results.runs import find_runs
-from ..results.runs import load as load_run
-from . import cells
-from .compared import Comparison
-from .given import Value, merged, several, single, swept
-from .line import Line, Rounds
-from .process import apart
-from .result import Result
-from .results import Results
+from ..engine.sweep_combinations import PlannedRun, Sweep, checked, plan
+from ..results.run_folders import find_runs
+from ..results.run_folders import load as load_run
+from . import notebook_parts
+from .comparison import Comparison
+from .keys_as_overrides import Value, merged, several, single, swept
+from .run_result import Result
+from .several_results import Results
+from .status_line import Rounds, StatusLine
+from .user_process import apart
 
 Place = str | os.PathLike[str]
 
@@ -52,12 +52,12 @@ def run(settings: Mapping[str, Value] | None = None, /, *, quiet: bool = False, 
     with its checkpoint, and raises KeyboardInterrupt with what to do next.
     """
     given = _read(single(merged(settings, keys)))
-    parts = cells.chosen(given)
-    text = cells.text_of(parts) if parts else None
-    with apart(), Line(quiet=quiet) as line:
+    parts = notebook_parts.chosen(given)
+    text = notebook_parts.text_of(parts) if parts else None
+    with apart(), StatusLine(quiet=quiet) as line:
         if text is None:
             return _train(_prepared(given), line)
-        with cells.as_file(text, given) as chosen:
+        with notebook_parts.as_file(text, given) as chosen:
             prepared = _prepared([*given, chosen])
         return _train(prepared, line)
 
@@ -70,7 +70,7 @@ def resume(
     The keys are settings to change, such as rounds=40. Raises as `run` does.
     """
     given = _read(single(merged(settings, keys)))
-    with apart(), Line(quiet=quiet) as line:
+    with apart(), StatusLine(quiet=quiet) as line:
         return _train(_prepared([*given, written("resume", os.fspath(folder))]), line)
 
 
@@ -95,7 +95,7 @@ def _prepared(given: Sequence[Override]) -> Prepared:
         raise several(listed.key) from error
 
 
-def _train(prepared: Prepared, line: Line) -> Result:
+def _train(prepared: Prepared, line: StatusLine) -> Result:
     config, notes, folders = prepared.config, [*prepared.notes], list[Path]()
     title = f"{label(config)}, seed {config.seed}"
     line.show(f"{title}: begins")
@@ -155,12 +155,12 @@ def sweep(
     require(jobs is None or jobs >= 1, "jobs", jobs, "a whole number of at least 1")
     texts = swept(merged(settings, keys))
     given = [override for text in texts for override in values_of(text)]
-    parts = cells.chosen(given)
-    text = cells.text_of(parts) if parts else None
-    with apart(), Line(quiet=quiet) as line:
+    parts = notebook_parts.chosen(given)
+    text = notebook_parts.text_of(parts) if parts else None
+    with apart(), StatusLine(quiet=quiet) as line:
         if text is None:
             return _make(_planned(texts), jobs, line)
-        with cells.as_file(text, with_variables(given, os.environ)) as chosen:
+        with notebook_parts.as_file(text, with_variables(given, os.environ)) as chosen:
             planned = _planned([*texts, chosen.text])
         return _make(planned, jobs, line)
 
@@ -171,11 +171,11 @@ def _planned(texts: Sequence[str]) -> Sweep:
     return checked(planned)
 
 
-def _make(planned: Sweep, at_once: int | None, line: Line) -> Results:
+def _make(planned: Sweep, at_once: int | None, line: StatusLine) -> Results:
     jobs = planned.jobs
     ended: list[Ended] = []
 
-    def say(job: Job | None = None) -> None:
+    def say(job: PlannedRun | None = None) -> None:
         failed = sum(each.state != "completed" for each in ended)
         line.show(
             f"{len(ended)} of {len(jobs)} runs ended" + (f", {failed} of them not completed" if failed else "")
@@ -225,19 +225,19 @@ def compare(
     require(len(set(chosen)) == len(chosen) > 0, "seeds", chosen, "one or more different whole numbers")
     given = merged(settings, keys)
     texts = swept(given)
-    parts = cells.chosen([override for text in texts for override in values_of(text)])
-    with apart(), Line(quiet=quiet) as line:
+    parts = notebook_parts.chosen([override for text in texts for override in values_of(text)])
+    with apart(), StatusLine(quiet=quiet) as line:
         if not parts:
             return _compared(texts, given, line, chosen, folds, jobs, out)
         overrides = with_variables([override for text in texts for override in values_of(text)], os.environ)
-        with cells.as_file(cells.text_of(parts), overrides) as file:
+        with notebook_parts.as_file(notebook_parts.text_of(parts), overrides) as file:
             return _compared([*texts, file.text], given, line, chosen, folds, jobs, out)
 
 
 def _compared(
     texts: Sequence[str],
     given: Mapping[str, Value],
-    line: Line,
+    line: StatusLine,
     seeds: Sequence[int],
     folds: int | None,
     jobs: int | None,
@@ -257,7 +257,7 @@ def _compared(
 
     folder = None if out is None else Path(os.fspath(out))
     try:
-        return Comparison(whole.make(wanted, folder, jobs, named="out", begins=begins, on_end=on_end))
+        return Comparison(whole_comparison.make(wanted, folder, jobs, named="out", begins=begins, on_end=on_end))
     except KeyboardInterrupt as error:
         where = f"; the runs that are complete are in {place[0]}" if place else ""
         raise KeyboardInterrupt(f"the comparison was stopped{where}") from error
@@ -265,9 +265,9 @@ def _compared(
 
 def _asked(
     texts: Sequence[str], given: Mapping[str, Value], seeds: Sequence[int], folds: int | None
-) -> whole.Asked:
+) -> whole_comparison.ComparisonRequest:
     try:
-        return whole.asked(texts, seeds, folds or 0)
+        return whole_comparison.asked(texts, seeds, folds or 0)
     except ConfigError as error:
         listed = next((key for key, value in given.items() if isinstance(value, list) and key in str(error)), None)
         if listed is None:
@@ -278,7 +278,7 @@ def _asked(
         ) from error
 
 
-@own.alone()
+@user_parts.alone()
 def _found(folders: Sequence[Path]) -> Results:
     runs, remarks = find_runs(folders)
     return Results([Result(each) for each in runs], remarks)

@@ -1,8 +1,8 @@
 """The HTML report about a set of runs: tables, plots, differences, failures, and how to repeat each run.
 
-`sections.py` and `sites.py` write the sections, `page.py` the HTML around them; the first lines are those of
-`lab/results/verdict.py`, or of `lab/results/quality.py` if there is nothing to compare.
-`charts.py` and `diagnostics.py` choose the panels, which are described as those of the plots are (`lab/plots/`);
+`sections.py` and `section_of_sites.py` write the sections, `page.py` the HTML around them; the first lines are
+those of `lab/results/who_won.py`, or of `lab/results/good_enough.py` if there is nothing to compare. `charts.py`
+and `diagnostics.py` choose the panels, which are described as those of the plots are (`lab/plots/`);
 `drawing.js` draws them in the browser, with uPlot (`uplot/`, MIT License).
 """
 
@@ -15,9 +15,9 @@ from fedstride.figures.metrics import fact
 
 from ..plots import numbers_of_methods
 from ..results.grouping import group, newest
-from ..results.runs import Run, by_headline
+from ..results.run_folders import Run, by_headline
 from ..results.tables import Statistic, several_metrics
-from . import sections, sites
+from . import section_of_sites, sections
 from .charts import charts
 from .diagnostics import diagnostics
 from .page import escape, page
@@ -40,7 +40,7 @@ def report(
     targets = _targets(kept, target)
     colours = numbers_of_methods(kept)
     made, parts = charts(kept, colours), diagnostics(kept, colours)
-    first = [("Results", sections.results(kept, targets)), ("Sites", sites.sites(kept))]
+    first = [("Results", sections.results(kept, targets)), ("Sites", section_of_sites.sites(kept))]
     return page(
         f"fedstride: {_count(len({run.method for run in kept}), 'method')}, {_count(len(runs), 'run')}",
         sections.verdict(kept, target) + _lead(kept),

@@ -1,4 +1,4 @@
-"""The charts of the comparison: lines over rounds, bytes or seconds, with bands over seeds. Knows no HTML."""
+"""The charts of the comparison: lines over rounds, bytes or seconds, with bands over seeds."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fedstride.messages import wire
 from server_app.records.row_values import Row, number
 
 from ..plots.curves import MEGABYTES, ROUNDS, SECONDS, by_setting, of_metric, panel
-from ..plots.panels import Band, Lines, looks_of
+from ..plots.panels import Band, LinePanel, looks_of
 from ..results.grouping import Group
-from ..results.runs import Run, by_headline
+from ..results.run_folders import Run, by_headline
 
 LOSSES = ("test/loss", f"{wire.LOCAL}/loss", wire.TRAIN_LOSS)
 OF_CLIENTS = (f"{wire.LOCAL}/accuracy", f"{wire.LOCAL}/loss", wire.TRAIN_ACCURACY, wire.TRAIN_LOSS)
 """Metrics of clients whose spread is shown: the first that the runs have."""
 
 
-def charts(runs: Sequence[Run], colours: Mapping[str, int]) -> list[Lines]:
+def charts(runs: Sequence[Run], colours: Mapping[str, int]) -> list[LinePanel]:
     """For each setting: the metric that decides and the loss by rounds, then by bytes and seconds; the clients."""
     return [
         each
@@ -30,7 +30,7 @@ def charts(runs: Sequence[Run], colours: Mapping[str, int]) -> list[Lines]:
     ]
 
 
-def _of_setting(groups: list[Group], metric: str, colours: Mapping[str, int]) -> list[Lines]:
+def _of_setting(groups: list[Group], metric: str, colours: Mapping[str, int]) -> list[LinePanel]:
     shown = [(metric, ROUNDS), *((name, ROUNDS) for name in LOSSES if name != metric and _has(groups, name))][:2]
     shown += [(metric, MEGABYTES)] if _has(groups, "bytes/up") else []
     shown += [(metric, SECONDS)]
@@ -41,7 +41,7 @@ def _has(groups: Sequence[Group], metric: str) -> bool:
     return any(row.get(metric) is not None for each in groups for run in each.runs for row in run.rows)
 
 
-def _clients(groups: Sequence[Group], colours: Mapping[str, int]) -> list[Lines]:
+def _clients(groups: Sequence[Group], colours: Mapping[str, int]) -> list[LinePanel]:
     """Median, lowest and highest client of each round, over the clients of all seeds."""
     rows = {each.method: [row for run in each.runs for row in _rows_of_clients(run)] for each in groups}
     metric = next(

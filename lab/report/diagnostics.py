@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from fedstride.errors import FedstrideError
 
 from ..plots import KINDS
-from ..plots.panels import Figure, Panel
-from ..results.runs import Run
+from ..plots.panels import Panel, PlotFigure
+from ..results.run_folders import Run
 
 IN_THE_COMPARISON = {"accuracy", "seconds"}
 
@@ -42,7 +42,7 @@ def diagnostics(runs: Sequence[Run], colours: Mapping[str, int]) -> list[Shown]:
     return found
 
 
-def _fill(part: Shown, figure: Figure) -> None:
+def _fill(part: Shown, figure: PlotFigure) -> None:
     part.caption = "; ".join([part.caption, *figure.notes]) + "."
     for number, panels in enumerate(figure.parts):
         place = part.drawings if figure.folded is None or number < figure.folded else part.folded

@@ -17,9 +17,9 @@ from fedstride.files import atomic
 from server_app.reports.plot_style import DARK, DARK_MAP, MAP, STYLES
 
 from ..plots.panels import Panel
-from ..results.files import check_replaceable, writing
 from ..results.formats import Grid
-from .drawings import data
+from ..results.output_files import check_replaceable, writing
+from .browser_panels import data
 
 GENERATOR = "fedstride report"
 """Written into the head of every page: only a file that contains it is replaced."""

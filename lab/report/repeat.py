@@ -16,8 +16,8 @@ from server_app.config.grammar import quote
 from server_app.config.keys import keys, label
 from server_app.config.schema import TABLES, Config
 
-from ..engine.comparison import NAME
-from ..results.runs import Run
+from ..engine.fedavg_comparison import NAME
+from ..results.run_folders import Run
 
 DEFAULT = Config().experiment
 NOT_REPEATED = frozenset({"experiment", "out", "name", "resume", "presets"})

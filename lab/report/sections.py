@@ -15,13 +15,13 @@ from server_app.config.compose import to_yaml
 from server_app.records.row_values import total
 
 from ..papers.links import links
-from ..plots.panels import Lines
+from ..plots.panels import LinePanel
 from ..results.formats import Grid
+from ..results.good_enough import Quality, quality
 from ..results.grouping import describe, differing, group, method_values, plain, setting_values
-from ..results.quality import Quality, quality
-from ..results.runs import Run, by_headline
+from ..results.run_folders import Run, by_headline
 from ..results.tables import NONE, Statistic, compare, number
-from ..results.verdict import verdicts
+from ..results.who_won import verdicts
 from .diagnostics import Shown
 from .page import escape, listed, places_of_charts, table
 from .repeat import command
@@ -68,7 +68,7 @@ def _of_one(found: Quality) -> str:
     return "\n".join([*lines, *(f'<p class="warning">{escape(each)}</p>' for each in found.warnings)])
 
 
-def curves(made: Sequence[Lines]) -> str:
+def curves(made: Sequence[LinePanel]) -> str:
     """The places of the charts that the browser draws."""
     without = (
         "<noscript><p>The charts need JavaScript, which this browser does not execute; the tables have the "

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from fedstride.errors import ConfigError, unknown
-from server_app.config.presets.papers import experiment
-from server_app.config.presets.presets import Line, names, preset
+from server_app.config.presets.computed_settings import PaperMethod, names, preset
+from server_app.config.presets.facts_of_papers import experiment
 from server_app.config.presets.vocabulary import method_of
 from server_app.records.run_folder import folder_name
 
@@ -22,7 +22,7 @@ class Cell:
 
     experiment: str  # fednnnn/table2_mnist_noniid_b
     column: str  # its name within the table: mnist_noniid_b
-    line: Line
+    line: PaperMethod
     seed: int
 
     @property
@@ -73,7 +73,7 @@ def cells(
     return [*first, *rest], absent
 
 
-def _is(line: Line, label: str) -> bool:
+def _is(line: PaperMethod, label: str) -> bool:
     """Whether a line is this method, in whatever variant: `fedlws` is `fedavg+fedlws`."""
     known = method_of(line.name)
     return known is not None and known.label == label

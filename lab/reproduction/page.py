@@ -11,8 +11,8 @@ from pathlib import Path
 from fedstride.errors import FedstrideError
 from fedstride.files import atomic
 from fedstride.processes.cores import cores
-from server_app.config.presets.papers import Source
-from server_app.config.presets.presets import preset
+from server_app.config.presets.computed_settings import preset
+from server_app.config.presets.facts_of_papers import Source
 
 from ..papers import paper_table, table_names
 from ..papers.side_by_side import SideBySide, side_by_side
@@ -20,16 +20,16 @@ from ..plots import draw
 from ..plots.canvas import save
 from ..results.formats import markdown
 from ..results.grouping import plain
-from ..results.runs import Run
+from ..results.run_folders import Run
 from ..results.tables import compare_all
-from ..results.verdict import verdicts
-from .running import Place
+from ..results.who_won import verdicts
+from .running import CellRun
 
 PAGE, PICTURE = "README.md", "accuracy.png"
 
 
 def write_page(
-    out: Path, target: str, command: str, done: Sequence[Place], left: Sequence[Place], absent: Sequence[str]
+    out: Path, target: str, command: str, done: Sequence[CellRun], left: Sequence[CellRun], absent: Sequence[str]
 ) -> Path:
     """Write README.md and the picture below `out`; the path of the page."""
     runs = [run for place in done if place.is_complete() and (run := place.run) is not None]
@@ -72,7 +72,7 @@ def _tables(beside: SideBySide | None, runs: Sequence[Run]) -> list[str]:
     return parts
 
 
-def _differences(beside: SideBySide | None, done: Sequence[Place]) -> list[str]:
+def _differences(beside: SideBySide | None, done: Sequence[CellRun]) -> list[str]:
     """What runs have otherwise than the paper, and what we chose where it is silent."""
     remarks = [] if beside is None else list(beside.remarks)
     seeds = sorted({place.cell.seed for place in done})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fedstride.errors import RunError
 
 from .budget import Pace, Planned, within
-from .running import Place, first_round, pace_of
+from .running import CellRun, first_round, pace_of
 
 Kind = tuple[str, str]
 """An experiment and a method: its runs differ by their seeds only, and take equally long."""
@@ -26,8 +26,8 @@ class Measured:
 class Plan:
     """The runs that are done, in their order, and the others; each with the seconds that it still needs."""
 
-    chosen: list[Planned[Place]]
-    left: list[Planned[Place]]
+    chosen: list[Planned[CellRun]]
+    left: list[Planned[CellRun]]
 
     @property
     def seconds(self) -> float:
@@ -35,12 +35,12 @@ class Plan:
         return sum(each.seconds for each in self.chosen)
 
 
-def kind_of(place: Place) -> Kind:
+def kind_of(place: CellRun) -> Kind:
     """What decides how long a run takes."""
     return place.cell.experiment, place.cell.line.label
 
 
-def measure(places: Sequence[Place], on_measured: Callable[[Place, Pace | str], None]) -> Measured:
+def measure(places: Sequence[CellRun], on_measured: Callable[[CellRun, Pace | str], None]) -> Measured:
     """The pace of each kind: in the rounds that a run of it has done, else in its first one, which is run now.
 
     `on_measured` gets the first place of each kind with its pace, or with the reason why the round failed. Raises
@@ -51,7 +51,7 @@ def measure(places: Sequence[Place], on_measured: Callable[[Place, Pace | str], 
     for place in places:
         if (found := pace_of(place)) is not None:
             known.setdefault(kind_of(place), found)
-    first: dict[Kind, Place] = {}
+    first: dict[Kind, CellRun] = {}
     for place in places:
         first.setdefault(kind_of(place), place)
     for kind, place in first.items():
@@ -66,7 +66,7 @@ def measure(places: Sequence[Place], on_measured: Callable[[Place, Pace | str], 
     return Measured(known, failed)
 
 
-def plan(places: Sequence[Place], measured: Measured, budget: float | None) -> Plan:
+def plan(places: Sequence[CellRun], measured: Measured, budget: float | None) -> Plan:
     """The runs in the order of `places`, of which those are done that fit `budget`, in seconds."""
     able = [place for place in places if kind_of(place) in measured.paces]
     return Plan(
@@ -74,5 +74,5 @@ def plan(places: Sequence[Place], measured: Measured, budget: float | None) -> P
     )
 
 
-def _seconds(place: Place, pace: Pace) -> float:
+def _seconds(place: CellRun, pace: Pace) -> float:
     return 0.0 if place.is_complete() else pace.of(place.config, place.done())

@@ -13,9 +13,9 @@ from server_app.config.keys import by_key
 from server_app.config.overrides import written
 from server_app.config.schema import Config
 
-from ..engine.plan import Job
 from ..engine.sweep import Ended, run_jobs
-from ..results.runs import Run, is_run, load
+from ..engine.sweep_combinations import PlannedRun
+from ..results.run_folders import Run, is_run, load
 from .budget import Pace, pace
 from .cells import Cell
 
@@ -24,7 +24,7 @@ MEASURED = 1
 
 
 @dataclass(frozen=True)
-class Place:
+class CellRun:
     """A cell with its configuration and its folder."""
 
     cell: Cell
@@ -49,7 +49,7 @@ class Place:
         return run.config.rounds == self.config.rounds or self.done() < run.config.rounds  # ended early
 
 
-def places(cells: Sequence[Cell], out: Path, overrides: Sequence[str] = ()) -> list[Place]:
+def places(cells: Sequence[Cell], out: Path, overrides: Sequence[str] = ()) -> list[CellRun]:
     """The cells with their folders below `out`; `overrides` are those of the user, for all of them.
 
     Raises ConfigError for a configuration that is not allowed, and if a folder has a run with another one.
@@ -59,13 +59,13 @@ def places(cells: Sequence[Cell], out: Path, overrides: Sequence[str] = ()) -> l
         named = [written("out", str(out)), written("name", cell.name)]
         config = compose([*cell.overrides, *overrides, *named])
         build_strategy(config)
-        place = Place(cell, config, out / cell.name)
+        place = CellRun(cell, config, out / cell.name)
         _check_same(place)
         found.append(place)
     return found
 
 
-def _check_same(place: Place) -> None:
+def _check_same(place: CellRun) -> None:
     run = place.run
     if run is None:
         if place.folder.exists() and any(place.folder.iterdir()):
@@ -83,25 +83,25 @@ def _check_same(place: Place) -> None:
         )
 
 
-def first_round(place: Place) -> Iterator[Ended]:
+def first_round(place: CellRun) -> Iterator[Ended]:
     """Run the first round of a cell that has none, and yield how it ended."""
     yield from _ended(place, replace(place.config, rounds=min(MEASURED, place.config.rounds)))
 
 
-def pace_of(place: Place) -> Pace | None:
+def pace_of(place: CellRun) -> Pace | None:
     """As measured in the rounds that are done."""
     run = place.run
     return None if run is None else pace(run.rows)
 
 
-def completed(place: Place) -> Iterator[Ended]:
+def completed(place: CellRun) -> Iterator[Ended]:
     """Run a cell to its end, from the round in which it is, and yield how it ended."""
     if not place.is_complete():
         yield from _ended(place, place.config)
 
 
-def _ended(place: Place, config: Config) -> Iterator[Ended]:
+def _ended(place: CellRun, config: Config) -> Iterator[Ended]:
     if place.run is not None:
         config = compose([written("resume", str(place.folder)), written("rounds", config.rounds)])
-    job = Job(place.cell.overrides, to_yaml(config))
+    job = PlannedRun(place.cell.overrides, to_yaml(config))
     yield from run_jobs([job], at_once=1, on_start=lambda started: None)

@@ -12,7 +12,7 @@ from fedstride.errors import printable
 from server_app.records.spreadsheet import inert
 
 
-class Form(StrEnum):
+class TableFormat(StrEnum):
     """Output formats of a table."""
 
     TEXT = "text"
@@ -39,22 +39,22 @@ class Sheet:
     rows: Sequence[Sequence[object]]
 
 
-def write(tables: Sequence[tuple[Grid, Sheet]], form: Form, *, width: int | None = None) -> str:
+def write(tables: Sequence[tuple[Grid, Sheet]], form: TableFormat, *, width: int | None = None) -> str:
     """The tables in this format, without a final line break; `width`: of the terminal, for text.
 
     For people they are blocks, one below the other. For programs they are one table, since their heads are equal.
     """
-    if form is Form.CSV:
+    if form is TableFormat.CSV:
         sheets = [sheet for _, sheet in tables]
         return sheet_csv(Sheet(sheets[0].head, [row for sheet in sheets for row in sheet.rows]))
     return "\n\n".join(_written(grid, form, width) for grid, _ in tables)
 
 
-def _written(grid: Grid, form: Form, width: int | None) -> str:
+def _written(grid: Grid, form: TableFormat, width: int | None) -> str:
     match form:
-        case Form.MARKDOWN:
+        case TableFormat.MARKDOWN:
             return markdown(grid)
-        case Form.LATEX:
+        case TableFormat.LATEX:
             return latex(grid)
         case _:
             return text(grid, width)

@@ -1,6 +1,6 @@
 """Groups runs by method and setting, as the rows and columns of tables and plots.
 
-Keys of a configuration belong to the method, to the setting, or to neither (`Kind`). A label shows only the
+Keys of a configuration belong to the method, to the setting, or to neither (`Influence`). A label shows only the
 keys that differ between the runs.
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedstride.settings import Kind
+from fedstride.settings import Influence
 from server_app.config.keys import keys
 from server_app.config.schema import TABLES, Config
 
-from .runs import Run
+from .run_folders import Run
 
 Values = dict[str, Any]
 """Plain values by key, such as `fednnnn.beta` of a method or `partition.alpha` of a setting."""
@@ -27,7 +27,7 @@ Order = tuple[tuple[int, float, str], ...]
 
 def method_values(config: Config) -> Values:
     """The values of the method: server rules (base first), objective, client rule; keys as `fednnnn.beta`."""
-    found = [key for key in keys(config) if key.kind is Kind.METHOD]
+    found = [key for key in keys(config) if key.kind is Influence.METHOD]
     # `keys` lists a strategy's keys from the outermost wrapper to the base; tables name the base first.
     inside_out = sorted(found, key=lambda key: (list(TABLES).index(key.group), -key.path.count(".")))
     return {f"{key.part}.{key.field.name}": key.value for key in inside_out}
@@ -35,9 +35,11 @@ def method_values(config: Config) -> Values:
 
 def setting_values(config: Config) -> Values:
     """All values, except method and seed, on which a result depends; the cohort always as a number."""
-    chosen = {group: getattr(config, group).name for group, table in TABLES.items() if table.kind is Kind.SETTING}
+    chosen = {
+        group: getattr(config, group).name for group, table in TABLES.items() if table.kind is Influence.SETTING
+    }
     parts_first = sorted(keys(config), key=lambda key: not key.group)
-    found = {key.path: key.value for key in parts_first if key.kind is Kind.SETTING}
+    found = {key.path: key.value for key in parts_first if key.kind is Influence.SETTING}
     return {**chosen, **{k: v for k, v in found.items() if k not in ("fraction", "cohort")}} | {
         "cohort": config.cohort_size
     }

@@ -17,7 +17,7 @@ from server_app.stopping import best_round
 from .fairness import fairness
 from .formats import Grid, Sheet
 from .grouping import Group, group, newest
-from .runs import Run, by_headline
+from .run_folders import Run, by_headline
 from .tuning import tuned
 
 NONE = "–"

@@ -1,4 +1,4 @@
-"""Chooses one value of a key for each method, as who tunes every method over the same grid. Knows no table."""
+"""Chooses one value of a key for each method, as who tunes every method over the same grid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedstride.errors import ConfigError, nearest
 from fedstride.figures.metrics import is_better, require_direction
 
 from .grouping import Group, describe, differing, group, method_values, order_of, plain, setting_values
-from .runs import Run
+from .run_folders import Run
 
 
 class Tuned(NamedTuple):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedstride.tasks.statistics.description import Asked, Description, Told
+from fedstride.tasks.statistics.description import DescribedColumn, Description, Told
 
 from ..report.page import escape, listed, page, table
 from ..results.formats import Grid
 from . import words
-from .outliers import Outlier
+from .differing_sites import Outlier
 from .table import rows_of
 
 TITLE = "What the sites say of their data"
@@ -27,7 +27,7 @@ TEST = (
 
 def html(
     said: Mapping[str, Description],
-    asked: Sequence[Asked],
+    asked: Sequence[DescribedColumn],
     found: Sequence[Outlier],
     lines: Sequence[str],
     reasons: Sequence[str] = (),
@@ -50,7 +50,7 @@ def html(
     )
 
 
-def _overview(said: Mapping[str, Description], asked: Sequence[Asked]) -> Grid:
+def _overview(said: Mapping[str, Description], asked: Sequence[DescribedColumn]) -> Grid:
     """A row for each site: its rows, whether all can be read, and its classes."""
     classes = [(at, each) for at, each in enumerate(asked) if each.predicted and each.categories]
     head = ["site", "rows", "all can be read"]
@@ -62,12 +62,12 @@ def _overview(said: Mapping[str, Description], asked: Sequence[Asked]) -> Grid:
     return Grid("rows and classes", head, rows)
 
 
-def _categories(at: int, column: Asked, said: Description) -> list[str]:
+def _categories(at: int, column: DescribedColumn, said: Description) -> list[str]:
     places = range(len(column.categories))
     return ["" if said.few else words.of_category(place, said.columns[at], said) for place in places]
 
 
-def _column(at: int, column: Asked, said: Mapping[str, Description], found: Sequence[Outlier]) -> str:
+def _column(at: int, column: DescribedColumn, said: Mapping[str, Description], found: Sequence[Outlier]) -> str:
     """A table of one column with a row for each site."""
     name = f"{column.name} (predicted)" if column.predicted else column.name
     differs = {each.site: f"p = {each.p:.1g}" for each in found if each.column == at}

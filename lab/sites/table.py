@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from fedstride.tasks.statistics.description import Asked, Description, Told
+from fedstride.tasks.statistics.description import DescribedColumn, Description, Told
 
 from ..results.formats import Grid
 from . import words
@@ -13,7 +13,7 @@ from . import words
 TITLE = "what the sites say of their data: mean ± deviation, and the edges nearest to the 5th and 95th percentile"
 
 
-def grid(said: Mapping[str, Description], asked: Sequence[Asked]) -> Grid:
+def grid(said: Mapping[str, Description], asked: Sequence[DescribedColumn]) -> Grid:
     """The table. Of a site with too few rows, only that is in it."""
     rows = [list(each) for each in zip(("rows", "all can be read"), *map(rows_of, said.values()), strict=True)]
     for at, column in sorted(enumerate(asked), key=lambda each: not each[1].predicted):
@@ -26,7 +26,7 @@ def rows_of(said: Description) -> tuple[str, str]:
     return (f"below {said.min_rows}", "") if said.few else (str(said.rows), "yes" if said.readable else "no")
 
 
-def _of_column(at: int, column: Asked, said: Sequence[Description]) -> list[list[str]]:
+def _of_column(at: int, column: DescribedColumn, said: Sequence[Description]) -> list[list[str]]:
     def row(name: str, cell: Callable[[Told, Description], str]) -> list[str]:
         return [name, *("" if each.few else cell(each.columns[at], each) for each in said)]
 

@@ -10,13 +10,13 @@ from fedstride.tasks.statistics.description import (
     NOT_SAID,
     OTHER,
     PRESENT,
-    Asked,
+    DescribedColumn,
     Description,
     Told,
     near,
 )
 
-from .outliers import Outlier
+from .differing_sites import Outlier
 
 UNIT_FACTOR = 3.0
 """How often larger or smaller, mean and deviation both, the values of a site are before its unit is doubted."""
@@ -90,7 +90,9 @@ def state(told: Told) -> str:
     return {LACKS: "no such column", OTHER: "other cells"}.get(told.state, "")
 
 
-def differences(said: Mapping[str, Description], asked: Sequence[Asked], found: Sequence[Outlier]) -> list[str]:
+def differences(
+    said: Mapping[str, Description], asked: Sequence[DescribedColumn], found: Sequence[Outlier]
+) -> list[str]:
     """One line for each thing by which a site differs from what the run says, or from the others."""
     lines = [line for site, each in said.items() for line in _of_site(site, each, asked)]
     for site in said:
@@ -102,7 +104,7 @@ def differences(said: Mapping[str, Description], asked: Sequence[Asked], found: 
     return lines
 
 
-def _of_site(site: str, said: Description, asked: Sequence[Asked]) -> Iterator[str]:
+def _of_site(site: str, said: Description, asked: Sequence[DescribedColumn]) -> Iterator[str]:
     if said.few:
         yield f"{site}: it has fewer than min_rows = {said.min_rows} rows, and says nothing else"
         return

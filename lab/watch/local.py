@@ -8,32 +8,32 @@ from pathlib import Path
 from typing import Any
 
 from fedstride.files import bounded_reading
-from server_app.records.restore import METRICS
+from server_app.records.restored_lines import METRICS
 from server_app.records.run_folder import is_locked
 from server_app.reports.curve import points
 from server_app.reports.progress import FILE, STATES, WAITING
 
-from ..results.runs import STATUS, Run, load
-from .sight import Sight
+from ..results.run_folders import STATUS, Run, load
+from .watched_run import WatchedRun
 
 PAUSE_SECONDS = 0.5
 
 
-def looks(folder: Path) -> Iterator[Sight]:
+def looks(folder: Path) -> Iterator[WatchedRun]:
     """What the folder says, whenever it changes, until the run ends. Raises ConfigError if it cannot be read."""
     before, marks = None, None
     while True:
         if (now := _marks(folder)) != marks:  # the records of a long run are long
-            marks, sight = now, look(folder)
-            if sight != before:
-                yield sight
-            if sight.ended:
+            marks, watched = now, look(folder)
+            if watched != before:
+                yield watched
+            if watched.ended:
                 return
-            before = sight
+            before = watched
         time.sleep(PAUSE_SECONDS)
 
 
-def look(folder: Path) -> Sight:
+def look(folder: Path) -> WatchedRun:
     """What the folder says now. Raises ConfigError if it cannot be read."""
     run = load(folder)
     done = int(run.rows[-1]["round"]) if run.rows else 0
@@ -45,7 +45,7 @@ def look(folder: Path) -> Sight:
         rows = [row for row in run.clients.rows if row["round"] == done and row.get("client") is not None]
         number, clients = done, {**clients, **{str(row["client"]): _state(row) for row in rows}}
         reasons = {str(row["client"]): str(row["reason"]) for row in rows if row.get("reason")}
-    return Sight(
+    return WatchedRun(
         name=run.folder.name,
         state="fetched" if copied else run.state,
         reason=run.remark if copied else _reason(run),

@@ -16,7 +16,7 @@ from server_app.reports.progress import ANSWERED, LOST, REJECTED, TRAINING, WAIT
 
 from ..terminal import say
 from .curve import curve
-from .sight import Sight, changes, counts, named
+from .watched_run import WatchedRun, changes, counts, named
 
 COLOURS = {WAITING: "dim", TRAINING: "yellow", ANSWERED: "green", REJECTED: "red", LOST: "red"}
 ORDER = (REJECTED, LOST, TRAINING, WAITING, ANSWERED)
@@ -32,52 +32,52 @@ class Display:
     """What is known now, as rich draws it: as wide and high as the terminal is."""
 
     def __init__(self) -> None:
-        self.sight: Sight | None = None
+        self.watched: WatchedRun | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self.sight is not None:
-            yield drawn(self.sight, options.max_width, console.height, ascii_only=options.ascii_only)
+        if self.watched is not None:
+            yield drawn(self.watched, options.max_width, console.height, ascii_only=options.ascii_only)
 
 
-def show(console: Console, sights: Iterable[Sight]) -> Sight:
-    """Show a run until it ends; what is known of it at last. `sights` has at least one."""
-    last: Sight | None = None
+def show(console: Console, states: Iterable[WatchedRun]) -> WatchedRun:
+    """Show a run until it ends; what is known of it at last. `states` has at least one."""
+    last: WatchedRun | None = None
     if not console.is_terminal:
-        for sight in sights:
-            for line in changes(last, sight):
+        for watched in states:
+            for line in changes(last, watched):
                 say(console, line)
-            last = sight
+            last = watched
     else:
         display = Display()
         with Live(display, console=console, refresh_per_second=REFRESHES):
-            for sight in sights:
-                display.sight = last = sight
+            for watched in states:
+                display.watched = last = watched
     assert last is not None
     return last
 
 
-def drawn(sight: Sight, width: int, height: int, *, ascii_only: bool = False) -> Group:
+def drawn(watched: WatchedRun, width: int, height: int, *, ascii_only: bool = False) -> Group:
     """The display of a run: a heading, the curve of the metric that decides, and the clients."""
     parts: list[Text | Table] = [
         Text(printable(text), style=style, overflow="ellipsis", no_wrap=True)
-        for text, style in ((sight.heading, "bold"), (sight.standing, ""))
+        for text, style in ((watched.heading, "bold"), (watched.standing, ""))
         if text
     ]
-    if sight.reason:
-        parts.append(Text(printable(sight.reason)))
-    figure = _curve(sight, width, ascii_only)
+    if watched.reason:
+        parts.append(Text(printable(watched.reason)))
+    figure = _curve(watched, width, ascii_only)
     parts += figure
     rows = max(height - len(figure) - len(parts) - 2, LEAST_ROWS)
-    parts += _clients(sight, rows)
+    parts += _clients(watched, rows)
     return Group(*parts)
 
 
-def _curve(sight: Sight, width: int, ascii_only: bool) -> list[Text]:
-    values = [sight.points[number] for number in sorted(sight.points)]
+def _curve(watched: WatchedRun, width: int, ascii_only: bool) -> list[Text]:
+    values = [watched.points[number] for number in sorted(watched.points)]
     finite = [value for value in values if isfinite(value)]
     if not finite:
         return []
-    labels = [as_text(sight.metric, bound) for bound in (max(finite), min(finite))]
+    labels = [as_text(watched.metric, bound) for bound in (max(finite), min(finite))]
     margin = max(map(len, labels)) + 2
     space = max(width - margin - 1, 8)
     repeated = [value for value in values for _ in range(min(max(space // len(values), 1), WIDEST_COLUMN))]
@@ -90,24 +90,24 @@ def _curve(sight: Sight, width: int, ascii_only: bool) -> list[Text]:
     ]
 
 
-def _clients(sight: Sight, rows: int) -> list[Text | Table]:
-    if not sight.clients:
+def _clients(watched: WatchedRun, rows: int) -> list[Text | Table]:
+    if not watched.clients:
         return []
-    shown = list(sight.clients)
+    shown = list(watched.clients)
     if len(shown) > rows:
         place = {state: number for number, state in enumerate(ORDER)}
-        shown = sorted(shown, key=lambda label: place.get(sight.clients[label], len(ORDER)))[:rows]
+        shown = sorted(shown, key=lambda label: place.get(watched.clients[label], len(ORDER)))[:rows]
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True, min_width=min(max(len(named(label)) for label in shown), MOST_NAME))
     table.add_column(no_wrap=True, min_width=max(map(len, ORDER)))
     table.add_column(no_wrap=True)
     for label in shown:
-        state = sight.clients[label]
-        reason = sight.reasons.get(label, "") if state in (REJECTED, LOST) else ""
+        state = watched.clients[label]
+        reason = watched.reasons.get(label, "") if state in (REJECTED, LOST) else ""
         table.add_row(
             Text(printable(named(label))),
             Text(printable(state), style=COLOURS.get(state, "")),
             Text(printable(reason)),
         )
-    summary = Text(f"round {sight.round}: {printable(counts(sight.clients))}", style="dim", no_wrap=True)
+    summary = Text(f"round {watched.round}: {printable(counts(watched.clients))}", style="dim", no_wrap=True)
     return [summary, table]

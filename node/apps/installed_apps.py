@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 
+from fedstride.error_kinds import ErrorKind
 from fedstride.errors import ConfigError
-from fedstride.faults import Kind
 from fedstride.flower.for_nodes.connection import Bundle, Run
 from fedstride.messages.app_signatures import RUN_CONFIG, decode, load, signed_bytes
 
@@ -88,7 +88,7 @@ class Apps:
             raise
         except OSError as error:
             raise RefusedError(
-                f"this node cannot unpack the app: {error.strerror or error}", Kind.STORAGE
+                f"this node cannot unpack the app: {error.strerror or error}", ErrorKind.STORAGE
             ) from error
         return folder
 
@@ -146,7 +146,7 @@ def _signer(bundle: Bundle, digest: str, text: Any, trusted: Mapping[str, str]) 
 
 
 def _untrusted(reason: str) -> RefusedError:
-    return RefusedError(reason, Kind.UNTRUSTED)
+    return RefusedError(reason, ErrorKind.UNTRUSTED)
 
 
 def _is_signed(key: str, digest: str, signed_at: int, signature: str) -> bool:

@@ -1,4 +1,4 @@
-"""The keys whose apps a node runs: the file of `--trusted-entities`. Knows nothing of Flower."""
+"""The keys whose apps a node runs: the file of `--trusted-entities`."""
 
 from __future__ import annotations
 

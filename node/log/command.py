@@ -15,7 +15,7 @@ from fedstride.files import user_folders
 from fedstride.files.chained_lines import OWN
 
 from .. import own_files
-from .log_file import Head, files, parsed
+from .log_file import LogHead, files, parsed
 from .verification import in_words, read
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def node_log(
             typer.echo(printable(text))
 
 
-def _kept(text: str) -> Head:
+def _kept(text: str) -> LogHead:
     head = parsed(text.strip())
     if head is None:
         raise ConfigError(

@@ -1,7 +1,6 @@
 """A node's log: lines of JSON that are chained and signed, appended, forced to the disk, and rotated.
 
-It does not know what is logged, and nothing of Flower. `fedstride/files/chained_lines.py` says what is
-hashed and signed.
+`fedstride/files/chained_lines.py` says what is hashed and signed.
 
     {"number": 7, "time": "...", "event": "...", ..., "key": "5f0c...", "previous_sha256": ..., "sha256": ...,
      "signature": ...}
@@ -31,8 +30,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedstride.errors import ConfigError
 from fedstride.files import atomic
-from fedstride.files.chained_lines import Line, digest_of, opened, sealed
-from fedstride.processes import signals
+from fedstride.files.chained_lines import ChainedLine, digest_of, opened, sealed
+from fedstride.processes import unix_signals
 
 if TYPE_CHECKING:
     from ..keys import Signer
@@ -46,7 +45,7 @@ CLOCK_STEP = 5.0
 _OLDER = re.compile(r"\.(\d{6})")
 
 
-class Head(NamedTuple):
+class LogHead(NamedTuple):
     """A line of a log, by its number and digest."""
 
     number: int
@@ -82,7 +81,7 @@ class Journal:
         """Find the line after which the next one comes, and what is missing."""
         lines = [line for line in map(opened, pieces(self.path)) if line is not None]
         last = self._last(lines)
-        self._newest = Head(0, "") if last is None else Head(number_of(last), last.digest)
+        self._newest = LogHead(0, "") if last is None else LogHead(number_of(last), last.digest)
         self._time = "" if last is None else str(last.row.get("time", ""))
         text = os.pread(self._lock, 200, 0).decode(errors="replace")
         self._missing = _missing(parsed(text), lines)
@@ -91,7 +90,7 @@ class Journal:
             if end and os.pread(descriptor, 1, end - 1) != b"\n":  # a line that a crash has cut short
                 os.write(descriptor, b"\n")
 
-    def _last(self, lines: list[Line]) -> Line | None:
+    def _last(self, lines: list[ChainedLine]) -> ChainedLine | None:
         """The newest line that is the node's own; with a key that has signed nothing yet, the newest of all."""
         newest = lines[-1] if lines else None
         if self._signer is not None:
@@ -106,7 +105,7 @@ class Journal:
             )
         return newest
 
-    @signals.held()
+    @unix_signals.held()
     def write(self, event: str, **values: Any) -> None:
         """Append a line and force it to the disk. Raises OSError if that fails; then nothing is appended."""
         row: dict[str, Any] = {"number": self._newest.number + 1, "time": _now(), "event": event, **values}
@@ -123,7 +122,7 @@ class Journal:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, before)
                 raise
-        self._newest, self._time, self._missing = Head(row["number"], digest_of(text)), row["time"], ""
+        self._newest, self._time, self._missing = LogHead(row["number"], digest_of(text)), row["time"], ""
         with contextlib.suppress(OSError):  # the line is on the disk; that the head is older is no fault
             number, digest = self._newest
             os.pwrite(self._lock, f"{number:020d} {digest}\n".encode(), 0)  # always of the same length
@@ -166,7 +165,7 @@ def head_of(path: Path) -> Path:
     return path.with_name(path.name + ".head")
 
 
-def _missing(head: Head | None, lines: list[Line]) -> str:
+def _missing(head: LogHead | None, lines: list[ChainedLine]) -> str:
     """What is not there: the line that the head names, or the head; empty if nothing.
 
     A crash leaves an empty head after the first line.
@@ -176,13 +175,13 @@ def _missing(head: Head | None, lines: list[Line]) -> str:
     return "" if head.digest in {line.digest for line in lines} else str(head)
 
 
-def parsed(text: str) -> Head | None:
+def parsed(text: str) -> LogHead | None:
     """The head in this text: number and digest, with a blank or a colon between them; None if it is none."""
     found = re.fullmatch(r"(\d{1,20})[ :]([0-9a-f]{64})\n?", text, re.ASCII)
-    return None if found is None else Head(int(found[1]), found[2])
+    return None if found is None else LogHead(int(found[1]), found[2])
 
 
-def number_of(line: Line) -> int:
+def number_of(line: ChainedLine) -> int:
     """How many lines were written before, and this one; 0 if it does not say so."""
     number = line.row.get("number")
     return number if type(number) is int else 0

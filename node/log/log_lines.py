@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from fedstride.error_kinds import ErrorKind, Fault
 from fedstride.errors import printable
-from fedstride.faults import Fault, Kind
 
 from .log_file import Journal
 
@@ -30,7 +30,7 @@ class Arrived(NamedTuple):
     overrides: str  # what the submitter asked for
 
 
-class Reply(NamedTuple):
+class LoggedReply(NamedTuple):
     """A reply that is about to leave this node."""
 
     to: str  # the id of the message
@@ -43,7 +43,7 @@ class Reply(NamedTuple):
 class RefusedError(Exception):
     """The message is not processed. The text is for the node's own log; `told` is what the server is told."""
 
-    def __init__(self, reason: str, kind: Kind = Kind.MESSAGE, key: str = "") -> None:
+    def __init__(self, reason: str, kind: ErrorKind = ErrorKind.MESSAGE, key: str = "") -> None:
         super().__init__(reason)
         self.told = Fault(kind, key)
 
@@ -89,7 +89,7 @@ class Accounts:
         except RefusedError:
             return
 
-    def leaves(self, reply: Reply) -> None:
+    def leaves(self, reply: LoggedReply) -> None:
         """A reply is about to leave. Raises RefusedError if that cannot be logged."""
         since, facts = self._open.pop(reply.to, (self._now(), {"message": _text(reply.to)}))
         seconds = round(self._now() - since, 3)
@@ -108,7 +108,7 @@ class Accounts:
             raise RefusedError(
                 f"this node's log {self._journal.path} cannot be written ({error.strerror or error}), so it does "
                 "nothing with its data; make it writable, or free disk space",
-                Kind.LOG,
+                ErrorKind.LOG,
             ) from error
 
 

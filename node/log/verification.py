@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedstride.files.chained_lines import Line, follow, once, opened
+from fedstride.files.chained_lines import ChainedLine, follow, once, opened
 
-from .log_file import CLOCK_STEP, Head, files, head_of, is_before, number_of, parsed, pieces_of
+from .log_file import CLOCK_STEP, LogHead, files, head_of, is_before, number_of, parsed, pieces_of
 
 if TYPE_CHECKING:
     from ..keys import PublicKey
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Checked:
     """What was found. `lines`: those that are as they were written, without those whose signature is wrong."""
 
-    lines: list[Line] = field(default_factory=list)
+    lines: list[ChainedLine] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     keys: Sequence[PublicKey] = ()  # that were given
@@ -37,12 +37,12 @@ class Checked:
         return [line.row for line in self.lines]
 
     @property
-    def head(self) -> Head | None:
+    def head(self) -> LogHead | None:
         """The newest line."""
-        return Head(number_of(self.lines[-1]), self.lines[-1].digest) if self.lines else None
+        return LogHead(number_of(self.lines[-1]), self.lines[-1].digest) if self.lines else None
 
 
-def read(path: Path, keys: Sequence[PublicKey] = (), kept: Head | None = None) -> Checked:
+def read(path: Path, keys: Sequence[PublicKey] = (), kept: LogHead | None = None) -> Checked:
     """Read and verify a log with all its files, and its head. Raises OSError if one of them cannot be read.
 
     `keys`: of the node; without one, signatures are not looked at. `kept`: a head of it that was kept elsewhere.
@@ -69,7 +69,7 @@ def read(path: Path, keys: Sequence[PublicKey] = (), kept: Head | None = None) -
     return found
 
 
-def _refused(lines: list[Line], keys: Mapping[str, PublicKey]) -> dict[str, str]:
+def _refused(lines: list[ChainedLine], keys: Mapping[str, PublicKey]) -> dict[str, str]:
     """The digests of lines that a key should have signed, and did not, with what is wrong."""
     are_signed = any(line.signature for line in lines)
     by_digest = {line.digest: line for line in lines}
@@ -86,7 +86,7 @@ def _refused(lines: list[Line], keys: Mapping[str, PublicKey]) -> dict[str, str]
     return refused
 
 
-def _fault(line: Line, keys: Mapping[str, PublicKey], are_signed: bool) -> str:
+def _fault(line: ChainedLine, keys: Mapping[str, PublicKey], are_signed: bool) -> str:
     """What is wrong with the signature of a line that no other one follows; empty if nothing."""
     if not line.signature:
         return "it is not signed" if keys else "it is not signed, but others are" if are_signed else ""
@@ -98,9 +98,9 @@ def _fault(line: Line, keys: Mapping[str, PublicKey], are_signed: bool) -> str:
     return "" if keys[name].has_signed(line.digest, line.signature) else f"it is not signed by the key {name}"
 
 
-def _follow(found: Checked, places: Sequence[str], lines: Sequence[Line | None]) -> None:
+def _follow(found: Checked, places: Sequence[str], lines: Sequence[ChainedLine | None]) -> None:
     """Compare each line with the one before it: digest, number and time."""
-    before: Line | None = None
+    before: ChainedLine | None = None
     for where, line, follows in zip(places, lines, follow(lines), strict=True):
         if line is None:
             continue
@@ -118,7 +118,7 @@ def _follow(found: Checked, places: Sequence[str], lines: Sequence[Line | None])
         before = line
 
 
-def _compare_times(found: Checked, where: str, before: Line, line: Line) -> None:
+def _compare_times(found: Checked, where: str, before: ChainedLine, line: ChainedLine) -> None:
     then, now = before.row.get("time"), line.row.get("time")
     if is_before(now, then):
         if line.row.get("clock_before") == then:
@@ -129,7 +129,7 @@ def _compare_times(found: Checked, where: str, before: Line, line: Line) -> None
             )
 
 
-def _compare(found: Checked, path: Path, kept: Head | None, refused: Mapping[str, str]) -> None:
+def _compare(found: Checked, path: Path, kept: LogHead | None, refused: Mapping[str, str]) -> None:
     """Compare with the head, which a crash may have left one line behind, and with a head that was kept."""
     numbers = {line.digest: number_of(line) for line in found.lines}
     last = 0 if found.head is None else found.head.number
@@ -156,7 +156,7 @@ def _compare(found: Checked, path: Path, kept: Head | None, refused: Mapping[str
         )
 
 
-def _head(path: Path) -> Head | None:
+def _head(path: Path) -> LogHead | None:
     try:
         content = pieces_of(head_of(path))
     except FileNotFoundError:

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from fedstride.flower.for_nodes.connection import (
     FailingError,
-    Head,
     Link,
+    MessageHead,
     NotThereYetError,
     TooLargeError,
     UnreachableError,
@@ -54,7 +54,7 @@ class Until:
         self._given_up = threading.Event()
 
     @classmethod
-    def of(cls, head: Head) -> Until:
+    def of(cls, head: MessageHead) -> Until:
         """After this, the SuperLink accepts no reply."""
         left = head.created + min(head.ttl, MOST_SECONDS) - time.time()
         return cls(time.monotonic() + max(left, 0.0))

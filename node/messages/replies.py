@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from fedstride.error_kinds import ErrorKind, Fault
 from fedstride.errors import last_line
-from fedstride.faults import Fault, Kind
-from fedstride.flower.for_nodes.connection import Head
+from fedstride.flower.for_nodes.connection import MessageHead
 from fedstride.flower.for_nodes.fleet import MOST_DEPTH, MOST_OBJECTS, reply_object
 from fedstride.flower.for_superlinks.object_form import head_of, plain_record, references
 from fedstride.messages import wire
@@ -56,7 +56,7 @@ class FormError(Exception):
     """What a process has handed over is not a reply. The text is one line."""
 
 
-class Reply(NamedTuple):
+class FinishedReply(NamedTuple):
     """A reply that can be sent."""
 
     message: bytes  # the message object
@@ -72,20 +72,20 @@ class Reply(NamedTuple):
         return sum(map(len, self.contents.values()))
 
 
-def refusal(to: Head, node: int, told: Fault, reason: str) -> Reply:
+def refusal(to: MessageHead, node: int, told: Fault, reason: str) -> FinishedReply:
     """The reply of a node that does not process the message. `reason`: for this node's own log."""
-    code = wire.WAITS if told.kind is Kind.APPROVAL else wire.REFUSED
+    code = wire.WAITS if told.kind is ErrorKind.APPROVAL else wire.REFUSED
     return error_reply(to, node, code, told, reason)._replace(refused=True)
 
 
-def error_reply(to: Head, node: int, code: int, told: Fault, reason: str) -> Reply:
+def error_reply(to: MessageHead, node: int, code: int, told: Fault, reason: str) -> FinishedReply:
     """A reply that is an error: the only place from which one leaves. `reason`: for this node's own log."""
     message = reply_object(to, node, "", (code, str(told)))
     own = hashlib.sha256(message).hexdigest()
-    return Reply(message, {}, {own: message}, f"code {code}: {last_line(reason)}")
+    return FinishedReply(message, {}, {own: message}, f"code {code}: {last_line(reason)}")
 
 
-def reply_of(to: Head, node: int, root: str, objects: Mapping[str, bytes]) -> Reply:
+def reply_of(to: MessageHead, node: int, root: str, objects: Mapping[str, bytes]) -> FinishedReply:
     """A reply with this content. `objects`: by the ids that were computed from their bytes.
 
     Raises FormError if the objects are not those of one record dictionary.
@@ -95,7 +95,7 @@ def reply_of(to: Head, node: int, root: str, objects: Mapping[str, bytes]) -> Re
         raise FormError("its content is not a RecordDict")
     message = reply_object(to, node, root)
     own = hashlib.sha256(message).hexdigest()
-    return Reply(message, {own: (root,), **tree}, {**objects, own: message})
+    return FinishedReply(message, {own: (root,), **tree}, {**objects, own: message})
 
 
 def _tree(root: str, objects: Mapping[str, bytes]) -> dict[str, tuple[str, ...]]:

@@ -6,7 +6,7 @@ folder.
     <states>/<owner>/<run>/           what the client keeps, for the apps of one signer (or SuperLink) and one run
     <states>/<owner>/<run>.json       whose they are; apps cannot read or write it
     <cache>/apps/<owner>/<app>/       the prepared data and caches of one app
-    <scratch>/<number>/               of one message; its minder makes it, and removes it afterwards
+    <scratch>/<number>/               of one message; its supervisor makes it, and removes it afterwards
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 import fedstride
 from confinement import Support, basics
+from fedstride.error_kinds import ErrorKind
 from fedstride.errors import ConfigError
-from fedstride.faults import Kind
-from fedstride.files import atomic, private
-from fedstride.flower.for_nodes.connection import Place as At
+from fedstride.files import atomic, private_files
+from fedstride.flower.for_nodes.connection import SuperLinkAddress as At
 from fedstride.tasks.reading import PREPARED_VARIABLE
 
 from ..apps.installed_apps import App
@@ -47,8 +47,8 @@ INSTALLED = Path(fedstride.__file__).parent
 """This installation's own package, which reads the site's data. Apps bring theirs."""
 
 
-class Place(NamedTuple):
-    """Where the process of a message works. `settings`: for the process. `watched`: for its minder.
+class ProcessFolders(NamedTuple):
+    """Where the process of a message works. `settings`: for the process. `watched`: for its supervisor.
 
     `cleared`: a folder in which `old` is removed.
     """
@@ -59,7 +59,7 @@ class Place(NamedTuple):
     old: tuple[str, ...] = ()
 
 
-NOWHERE = Place(
+NOWHERE = ProcessFolders(
     {"environment": {}, "folder": "", "domain": None, "limits": {}},
     {"limits": {}, "folders": [], "scratch": ""},
 )
@@ -92,7 +92,7 @@ class Access:
 
     def of(
         self, app: App, unpacked: Path, run: str, series: int, rows: Path | None = None, signed_by: str = ""
-    ) -> Place:
+    ) -> ProcessFolders:
         """The place for a message of this app. `run`: the word of its run; empty if it has none.
 
         `rows`: a folder with the site's examples, which the app reads in place of the site's data. `signed_by`:
@@ -113,7 +113,7 @@ class Access:
             found = sorted(caches.iterdir(), key=lambda each: each.lstat().st_mtime, reverse=True)
         except OSError as error:
             raise RefusedError(
-                f"this node cannot make the folders of the message: {error.strerror or error}", Kind.STORAGE
+                f"this node cannot make the folders of the message: {error.strerror or error}", ErrorKind.STORAGE
             ) from error
         environment = self._environment(scratch, cache, states)
         if rows is not None:
@@ -126,7 +126,7 @@ class Access:
         place.watched["folders"] = [str(states), str(cache), str(scratch)]
         return place._replace(cleared=str(caches), old=tuple(each.name for each in found[CACHES:]))
 
-    def of_rows(self, data: Path, folder: Path, written: Sequence[Path], old: Sequence[str]) -> Place:
+    def of_rows(self, data: Path, folder: Path, written: Sequence[Path], old: Sequence[str]) -> ProcessFolders:
         """The place for reading the site's data into folders. `old`: what is removed in `folder`."""
         scratch = self._scratch()
         environment = self._environment(scratch, scratch, scratch)
@@ -137,7 +137,7 @@ class Access:
 
     def _place(
         self, environment: dict[str, str], read: Sequence[Path], written: Sequence[Path], scratch: Path
-    ) -> Place:
+    ) -> ProcessFolders:
         domain = None
         if self._confines:
             domain = {
@@ -146,7 +146,7 @@ class Access:
                 "listed": [],
                 "devices": [str(each) for each in self._devices],
             }
-        return Place(
+        return ProcessFolders(
             {"environment": environment, "folder": str(scratch), "domain": domain, "limits": self._limits()},
             {
                 "limits": self._policy.limits._asdict(),
@@ -253,7 +253,7 @@ def _make(folder: Path) -> None:
     """Make a folder, if it is not there. Raises RefusedError for a link, before anything is made at its end."""
     if folder.is_symlink():  # of another user, who may write to the folder above
         raise RefusedError(
-            f"its folder {folder.name} is a link, and a node writes to no link; remove it", Kind.STORAGE
+            f"its folder {folder.name} is a link, and a node writes to no link; remove it", ErrorKind.STORAGE
         )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -262,6 +262,6 @@ def _write_about(path: Path, about: Mapping[str, Any]) -> None:
     """Write whose states these are, if that is not what the file says already. No link is followed."""
     content = (json.dumps(about, sort_keys=True) + "\n").encode()
     with contextlib.suppress(OSError):
-        if private.read(path)[0] == content:
+        if private_files.read(path)[0] == content:
             return
     atomic.write(path, content, mode=0o600)

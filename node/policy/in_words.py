@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fedstride.tasks.site_file.site import Site
+from fedstride.tasks.data_toml.site import SiteData
 
 from .policy_file import ASK, Policy
 
 
-def lines(policy: Policy, site: Site | None, trusted: Iterable[str] | None) -> Iterator[str]:
+def lines(policy: Policy, site: SiteData | None, trusted: Iterable[str] | None) -> Iterator[str]:
     """One line for each thing that messages may do, or may not. `trusted`: the ids of keys that may sign apps."""
     any_app = "those that a signed run names" if policy.signers else "any, signed or not"
     signed = f"those that a key of these has signed: {_listed(trusted)}" if trusted else any_app
@@ -28,7 +28,7 @@ def lines(policy: Policy, site: Site | None, trusted: Iterable[str] | None) -> I
         yield f"CPU time of a message: at most {policy.cpu_seconds} s for each of its processes"
 
 
-def _data(policy: Policy, site: Site | None) -> Iterator[str]:
+def _data(policy: Policy, site: SiteData | None) -> Iterator[str]:
     if site is None:
         yield "data: none of this site; only those of tasks that this machine has"
         return

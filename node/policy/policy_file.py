@@ -15,12 +15,12 @@ from typing import Any
 
 from confinement import KNOWN
 from fedstride.errors import ConfigError, nearest
-from fedstride.files import private
+from fedstride.files import private_files
 from fedstride.noise.gaussian_mechanism import CLIPPING_NORMS, NOISE_MULTIPLIERS
-from fedstride.tasks.site_file.site import SUFFIX, Site, read_site
+from fedstride.tasks.data_toml.site import SUFFIX, SiteData, read_site
 from fedstride.tasks.statistics.description import MIN_ROWS
 
-from .usage import Limits
+from .resource_limits import Limits
 
 DEMANDED, IF_POSSIBLE, OFF, ASK = "demanded", "if-possible", "off", "ask"
 CONFINE = (DEMANDED, IF_POSSIBLE, OFF)
@@ -87,7 +87,7 @@ class Policy:
 
     @property
     def limits(self) -> Limits:
-        """The limits that a minder watches over."""
+        """The limits that a supervisor watches over."""
         return Limits(
             _bytes(self.memory_gib), self.processes, _bytes(self.disk_gib), self.files, _bytes(self.free_gib)
         )
@@ -126,7 +126,7 @@ def read_policy(path: Path | None) -> Policy:
     return Policy(**values, **whose)
 
 
-def read_data(given: Path) -> Site:
+def read_data(given: Path) -> SiteData:
     """The data that a node-config names, by the site's own file (`*.toml`).
 
     Raises ConfigError if it is no such file, if it has another form, if others can change it or read its secret,
@@ -141,7 +141,7 @@ def read_data(given: Path) -> Site:
     check_owner(given, "the data file")
     site = read_site(given)
     if site.secret is not None:
-        private.check_file(site.secret, "the secret of the hold-out")
+        private_files.check_file(site.secret, "the secret of the hold-out")
     try:
         site.path.stat()
     except OSError as error:
@@ -175,7 +175,7 @@ def check_owner(path: Path, what: str) -> None:
         about = path.stat()
     except OSError:
         return  # reading it says why
-    if private.fault(path, about, private.CHANGE, owners=(0, os.geteuid())):
+    if private_files.fault(path, about, private_files.CHANGE, owners=(0, os.geteuid())):
         raise ConfigError(
             f"{what} {path} can be changed by others; give it to root or to the node's user, and take the right "
             f"to write from others: chmod go-w {path}"

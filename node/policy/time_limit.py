@@ -1,4 +1,4 @@
-"""The limit of a message's time. Knows nothing of Flower."""
+"""The limit of a message's time."""
 
 from __future__ import annotations
 

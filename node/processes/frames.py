@@ -1,4 +1,4 @@
-"""The bytes between a node and the process of a message: one stream in each direction. Knows nothing of Flower.
+"""The bytes between a node and the process of a message: one stream in each direction.
 
     "FSN", version (1 byte), then fields: kind (1 byte), length (8 bytes, big endian), content
 
@@ -40,7 +40,7 @@ class FrameError(Exception):
     """A stream that is not of the form above, or exceeds its bounds. The text is one line."""
 
 
-class Kind(enum.IntEnum):
+class FieldKind(enum.IntEnum):
     """The kinds of fields."""
 
     END = 0  # no content
@@ -60,11 +60,16 @@ class Bounds:
     state: int = 64 * 2**20
     settings: int = 65536
 
-    def of(self, kind: Kind) -> int:
+    def of(self, kind: FieldKind) -> int:
         """The maximum length of a field."""
-        if kind is Kind.OBJECT:
+        if kind is FieldKind.OBJECT:
             return self.bytes
-        sizes = {Kind.SETTINGS: self.settings, Kind.STATE: self.state, Kind.ROOT: 64, Kind.ERROR: _ERROR_BYTES}
+        sizes = {
+            FieldKind.SETTINGS: self.settings,
+            FieldKind.STATE: self.state,
+            FieldKind.ROOT: 64,
+            FieldKind.ERROR: _ERROR_BYTES,
+        }
         return sizes.get(kind, 0)
 
 
@@ -111,10 +116,10 @@ class Reader:
         self._left = len(MAGIC) + 1  # bytes of the present part that have not arrived
         self._part = io.BytesIO()
         self._then: Callable[[bytes], None] = self._begin
-        self._kind = Kind.END
+        self._kind = FieldKind.END
         self._bytes = self._objects = 0
         self._contents: dict[str, bytes] = {}
-        self._fields: dict[Kind, bytes] = {}
+        self._fields: dict[FieldKind, bytes] = {}
 
     def feed(self, data: bytes | memoryview) -> bool:
         """Read these bytes; whether the stream is complete. Raises FrameError."""
@@ -132,20 +137,20 @@ class Reader:
 
     def request(self) -> Request:
         """What was read, as a request. Raises FrameError if it is none."""
-        self._refuse({Kind.ROOT, Kind.ERROR})
-        return Request(self._json(Kind.SETTINGS), self._contents, self._one(Kind.STATE))
+        self._refuse({FieldKind.ROOT, FieldKind.ERROR})
+        return Request(self._json(FieldKind.SETTINGS), self._contents, self._one(FieldKind.STATE))
 
     def answer(self) -> Answer:
         """What was read, as an answer. Raises FrameError if it is none."""
-        self._refuse({Kind.SETTINGS})
-        state = self._one(Kind.STATE)
-        if (Kind.ROOT in self._fields) == (Kind.ERROR in self._fields):
+        self._refuse({FieldKind.SETTINGS})
+        state = self._one(FieldKind.STATE)
+        if (FieldKind.ROOT in self._fields) == (FieldKind.ERROR in self._fields):
             raise FrameError(f"{self.sender} sent both a content and an error, or neither")
-        if Kind.ERROR in self._fields:
+        if FieldKind.ERROR in self._fields:
             if self._contents:
                 raise FrameError(f"{self.sender} sent an error with objects")
             return Answer("", {}, self._error(), state)
-        root = self._fields[Kind.ROOT]
+        root = self._fields[FieldKind.ROOT]
         if not _ID.fullmatch(root):
             raise FrameError(f"{self.sender} sent something else than an id as that of its content")
         if root.decode() not in self._contents:
@@ -167,7 +172,7 @@ class Reader:
     def _head(self, part: bytes) -> None:
         number, length = _HEAD.unpack(part)
         try:
-            kind = Kind(number)
+            kind = FieldKind(number)
         except ValueError:
             raise FrameError(f"{self.sender} sent a field of the unknown kind {number}") from None
         most = self.bounds.of(kind)
@@ -176,7 +181,7 @@ class Reader:
         self._bytes += length
         if self._bytes > self.bounds.bytes:
             raise FrameError(f"{self.sender} sent more than {self.bounds.bytes} bytes")
-        self._objects += kind is Kind.OBJECT
+        self._objects += kind is FieldKind.OBJECT
         if self._objects > self.bounds.objects:
             raise FrameError(f"{self.sender} sent more than {self.bounds.objects} objects")
         if kind in self._fields:
@@ -185,9 +190,9 @@ class Reader:
         self._expect(length, self._content)
 
     def _content(self, part: bytes) -> None:
-        if self._kind is Kind.OBJECT:
+        if self._kind is FieldKind.OBJECT:
             self._contents[hashlib.sha256(part).hexdigest()] = part
-        elif self._kind is Kind.END:
+        elif self._kind is FieldKind.END:
             self.complete = True
         else:
             self._fields[self._kind] = part
@@ -198,18 +203,18 @@ class Reader:
 
     # ------------------------------------------------------------ fields
 
-    def _refuse(self, kinds: set[Kind]) -> None:
+    def _refuse(self, kinds: set[FieldKind]) -> None:
         if not self.complete:
             raise FrameError(f"{self.sender} sent a part only")
         if wrong := kinds & self._fields.keys():
             raise FrameError(f"{self.sender} sent the field {min(wrong).name}, which does not belong there")
 
-    def _one(self, kind: Kind) -> bytes:
+    def _one(self, kind: FieldKind) -> bytes:
         if kind not in self._fields:
             raise FrameError(f"{self.sender} sent no field {kind.name}")
         return self._fields[kind]
 
-    def _json(self, kind: Kind) -> dict[str, Any]:
+    def _json(self, kind: FieldKind) -> dict[str, Any]:
         try:
             found = json.loads(self._one(kind))
         except (ValueError, RecursionError):
@@ -219,7 +224,7 @@ class Reader:
         return found
 
     def _error(self) -> tuple[int, str]:
-        found = self._json(Kind.ERROR)
+        found = self._json(FieldKind.ERROR)
         code, reason = found.get("code"), found.get("reason")
         if type(code) is not int or abs(code) > MOST_CODE or not isinstance(reason, str):
             raise FrameError(f"{self.sender} sent an error without a code and a reason")
@@ -240,7 +245,7 @@ def receive_request(connected: socket.socket) -> Request:
 
 # ---------------------------------------------------------------- writing
 
-Field = tuple[Kind, bytes]
+Field = tuple[FieldKind, bytes]
 
 
 class Writer:
@@ -275,7 +280,7 @@ def _pieces(fields: Iterable[Field]) -> Iterator[memoryview]:
         yield memoryview(_HEAD.pack(kind, len(content)))
         if content:
             yield memoryview(content)
-    yield memoryview(_HEAD.pack(Kind.END, 0))
+    yield memoryview(_HEAD.pack(FieldKind.END, 0))
 
 
 def fields_of_request(request: Request) -> list[Field]:
@@ -283,16 +288,16 @@ def fields_of_request(request: Request) -> list[Field]:
     settings = json.dumps(request.settings).encode()
     if len(settings) > SETTINGS_BYTES:
         raise FrameError(f"the settings of the message have {len(settings)} bytes; {SETTINGS_BYTES} are allowed")
-    objects = [(Kind.OBJECT, content) for content in request.objects.values()]
-    return [(Kind.SETTINGS, settings), (Kind.STATE, request.state), *objects]
+    objects = [(FieldKind.OBJECT, content) for content in request.objects.values()]
+    return [(FieldKind.SETTINGS, settings), (FieldKind.STATE, request.state), *objects]
 
 
 def fields_of_answer(root: str, contents: Iterable[bytes], state: bytes) -> Iterator[Field]:
     """The fields of a reply with a content, whose objects are asked for when they are sent."""
-    yield Kind.STATE, state
+    yield FieldKind.STATE, state
     for content in contents:
-        yield Kind.OBJECT, content
-    yield Kind.ROOT, root.encode()
+        yield FieldKind.OBJECT, content
+    yield FieldKind.ROOT, root.encode()
 
 
 def fields_of_error(code: int, reason: str, state: bytes) -> list[Field]:
@@ -301,7 +306,7 @@ def fields_of_error(code: int, reason: str, state: bytes) -> list[Field]:
         half = REASON_CHARACTERS // 2 - 3
         reason = f"{reason[:half]} ... {reason[-half:]}"
     error = json.dumps({"code": code, "reason": _writable(reason)}, ensure_ascii=False).encode()
-    return [(Kind.STATE, state), (Kind.ERROR, error)]
+    return [(FieldKind.STATE, state), (FieldKind.ERROR, error)]
 
 
 def send(connected: socket.socket, fields: Iterable[Field]) -> None:

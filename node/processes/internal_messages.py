@@ -1,4 +1,5 @@
-"""The messages between a node, its template and its minders, over sockets whose end says that the other has ended.
+"""The messages between a node, its template and its supervisors, over sockets whose end says that the other has
+ended.
 
 With the order to start a process come two descriptors: the process's end of its connection to the node, and the
 pipe for what the app writes to its output.
@@ -17,8 +18,8 @@ class Start(NamedTuple):
     """To the template: start a process for a message."""
 
     number: int  # counts the processes of a node
-    watched: dict[str, Any]  # for its minder: folders that it may fill, its scratch folder, and limits
-    seconds: float  # after which its minder ends it, whatever the node does
+    watched: dict[str, Any]  # for its supervisor: folders that it may fill, its scratch folder, and limits
+    seconds: float  # after which its supervisor ends it, whatever the node does
 
 
 class Remove(NamedTuple):
@@ -41,11 +42,11 @@ class Ready(NamedTuple):
 
 
 class Free(NamedTuple):
-    """From a minder: nothing is left of the process and its scratch folder, and the next one can come."""
+    """From a supervisor: nothing is left of the process and its scratch folder, and the next one can come."""
 
 
 class Ended(NamedTuple):
-    """From a minder, and passed on by the template: a process ended, and all that it had started."""
+    """From a supervisor, and passed on by the template: a process ended, and all that it had started."""
 
     number: int
     reason: str  # "exit code 0", "signal 6 (SIGABRT)"
@@ -58,7 +59,7 @@ DESCRIPTORS = 2
 Order = Start | Remove | Kill | Ready | Free | Ended
 
 
-class Line:
+class Channel:
     """One end of the connection."""
 
     def __init__(self, connected: socket.socket) -> None:

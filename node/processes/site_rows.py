@@ -6,7 +6,7 @@ the message does not name. With them it gets what the node keeps: which are held
     node-rows/<key>/x.npy, y.npy, marks.npy, form.json      examples of one form
     node-rows/<key>/count.json                              how many there are; it is written last
     node-rows/<key>/description.json                        in place of these: what the site says of its data
-    node-rows/statistics/                                   see `fedstride/tasks/own/column_statistics.py`
+    node-rows/statistics/                                   see `fedstride/tasks/own_files/column_statistics.py`
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstride import __version__
-from fedstride.tasks.site_file.site import Site
+from fedstride.tasks.data_toml.site import SiteData
 
 from ..policy.file_access import Access
-from .control import Processes
 from .frames import Request
+from .message_processes import Processes
 
 COUNT, STATISTICS = "count.json", "statistics"
 
@@ -62,7 +62,7 @@ class Reader:
 
     def __init__(
         self,
-        site: Site,
+        site: SiteData,
         folder: Path,
         shares: Sequence[float],
         folds: bool,

@@ -133,7 +133,7 @@ def _fields(request: frames.Request, preloaded: set[str]) -> Iterable[frames.Fie
 
 def _rows(wanted: Mapping[str, Any]) -> Iterable[frames.Field]:
     """Read the site's data with this installation's readers. The answer is JSON: see `site_rows.py`."""
-    from fedstride.tasks.own.node_process import checked, described, prepared
+    from fedstride.tasks.own_files.node_process import checked, described, prepared
 
     try:
         does = checked if "check" in wanted else described if "describe" in wanted else prepared

@@ -20,10 +20,10 @@ from typing import NamedTuple
 from flwr.app import MessageType
 
 from fedstride.errors import ConfigError, FedstrideError
-from fedstride.files import private
+from fedstride.files import private_files
 from fedstride.messages import wire
-from fedstride.messages.signed_runs import MOST_CHARACTERS, Form, Signed, Terms, parse_body, to_sign
-from fedstride.messages.varying import Varies
+from fedstride.messages.signed_runs import MOST_CHARACTERS, MessageForm, Signed, Terms, parse_body, to_sign
+from fedstride.messages.varying_values import Varies
 
 from ..processes.site_rows import state_of
 from .signers import Signer
@@ -45,7 +45,7 @@ Said = tuple[str, str]
 """A value, or its type and range, in words; and the forms of messages that say it, empty if all do."""
 
 
-class Site(NamedTuple):
+class ApprovalBasis(NamedTuple):
     """What an approval depends on besides what is signed."""
 
     policy: Path | None
@@ -84,7 +84,7 @@ class Asking(NamedTuple):
 class Approvals:
     """The approvals in a folder."""
 
-    def __init__(self, folder: Path, site: Site) -> None:
+    def __init__(self, folder: Path, site: ApprovalBasis) -> None:
         self._folder, self._site = folder, site
 
     def waits(self, signer: Signer, found: Signed) -> str:
@@ -164,7 +164,7 @@ def in_words(folder: Path, asking: Asking, date: Callable[[float], str] | None =
 
 def _settings(terms: Terms) -> dict[str, list[Said]]:
     """All that the forms of the run's messages say of each key."""
-    found: dict[str, dict[str, list[Form]]] = {}
+    found: dict[str, dict[str, list[MessageForm]]] = {}
     for form in terms.forms:
         texts = {key: ascii(value) for key, value in form.fixed.items()}
         texts |= {key: _varying(varies) for key, varies in form.varies.items()}
@@ -181,7 +181,7 @@ def _varying(varies: Varies) -> str:
     return f"varies: {varies}{''.join(more)}"
 
 
-def _named(forms: list[Form]) -> str:
+def _named(forms: list[MessageForm]) -> str:
     """Forms by kind and name. The name is any text of the signer; the kind says what a node does."""
     return "; ".join(f"{_shown(form.kind)} as {_shown(form.name)}" for form in forms)
 
@@ -223,7 +223,7 @@ def _noise(terms: Terms) -> str:
     return f"{wire.NOISE_MULTIPLIER} at least {_shown(noise)}, {clipping}{known}"
 
 
-def _limits(form: Form, key: str) -> tuple[float, float]:
+def _limits(form: MessageForm, key: str) -> tuple[float, float]:
     """The least and the largest number that messages of this form have; 0 and infinite if they may have none."""
     value, varies = form.fixed.get(key), form.varies.get(key)
     if varies is not None and varies.most_values is None and not varies.optional:
@@ -253,7 +253,7 @@ def _last_approved(folder: Path, asking: Asking) -> Terms | None:
 def _read(path: Path) -> Asking | None:
     """What a file says; None if it is missing, is not the node's own, or belongs to another id."""
     try:
-        values = json.loads(private.kept(path, MOST_BYTES))
+        values = json.loads(private_files.kept(path, MOST_BYTES))
         found = Asking(**values)
         valid = all(isinstance(each, str) for each in found) and path.stem == found.id and bool(found.terms)
     except (OSError, ValueError, TypeError, RecursionError, FedstrideError):
@@ -262,4 +262,4 @@ def _read(path: Path) -> Asking | None:
 
 
 def _write(path: Path, asking: Asking) -> None:
-    private.keep(path, json.dumps(asking._asdict()).encode())
+    private_files.keep(path, json.dumps(asking._asdict()).encode())

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from fedstride.faults import Kind
-from fedstride.flower.for_nodes.connection import Head, Run
+from fedstride.error_kinds import ErrorKind
+from fedstride.flower.for_nodes.connection import MessageHead, Run
 from fedstride.messages import wire
 from fedstride.messages.key_fingerprints import fingerprint
 from fedstride.messages.signed_runs import UnlikeError
@@ -24,8 +24,8 @@ from ..apps.installed_apps import App
 from ..log.log_lines import Accounts, RefusedError
 from ..policy.policy_file import ASK
 from ..processes.frames import Answer
-from ..settings import Settings
-from .approvals import Approvals, Site
+from ..settings import NodeSettings
+from .approvals import ApprovalBasis, Approvals
 from .ledger import Ledger, Question, ReplayError
 from .message_content import asked
 from .signers import Signatures, members_of, signers_of
@@ -48,7 +48,7 @@ class SignedRuns:
         self._accounts, self._now = accounts, now
 
     def question(
-        self, head: Head, run: Run, app: App, contents: Mapping[str, bytes], allow: Callable[[], None]
+        self, head: MessageHead, run: Run, app: App, contents: Mapping[str, bytes], allow: Callable[[], None]
     ) -> Question:
         """What a message asks, with the answer that it got before. A first question is written down.
 
@@ -60,14 +60,14 @@ class SignedRuns:
         try:
             return self._question(head, run, app, contents, allow)
         except (UnlikeError, ValueError) as error:
-            raise RefusedError(str(error), Kind.NOT_SIGNED) from None
+            raise RefusedError(str(error), ErrorKind.NOT_SIGNED) from None
         except ReplayError as error:
-            raise RefusedError(str(error), Kind.REPLAY) from None
+            raise RefusedError(str(error), ErrorKind.REPLAY) from None
         except OSError as error:
-            raise RefusedError(f"{error.filename}: {error.strerror or error}", Kind.STORAGE) from None
+            raise RefusedError(f"{error.filename}: {error.strerror or error}", ErrorKind.STORAGE) from None
 
     def _question(
-        self, head: Head, run: Run, app: App, contents: Mapping[str, bytes], allow: Callable[[], None]
+        self, head: MessageHead, run: Run, app: App, contents: Mapping[str, bytes], allow: Callable[[], None]
     ) -> Question:
         signer, found = self._signatures.of(run, app, self._now())
         terms = found.terms
@@ -78,7 +78,7 @@ class SignedRuns:
         allow()
         self._ledger.begin(terms, signer.id, run.id)
         if self._approvals is not None and (waits := self._approvals.waits(signer, found)):
-            raise RefusedError(waits, Kind.APPROVAL)
+            raise RefusedError(waits, ErrorKind.APPROVAL)
         self._accounts.asks(head.id, {"signer": signer.name})
         question = Question(signer, app.id, terms, form, int(said.config.get(wire.SERVER_ROUND, 0)), said.config)
         if self._ledger.ask(question):
@@ -97,7 +97,7 @@ class SignedRuns:
             _log(logging.WARNING, "a reply cannot be kept (%s), so it is sent once", error.strerror or error)
 
 
-def signed_runs(settings: Settings, accounts: Accounts) -> SignedRuns | None:
+def signed_runs(settings: NodeSettings, accounts: Accounts) -> SignedRuns | None:
     """What checks the runs of this node; None if its policy names no signer, so that every run is answered.
 
     Raises ConfigError for files of keys, and for a ledger, that cannot be used.
@@ -108,7 +108,7 @@ def signed_runs(settings: Settings, accounts: Accounts) -> SignedRuns | None:
         return None
     data = None if settings.site is None else settings.site.path
     files = [each for each in (settings.data_file, data) if each is not None]
-    site = Site(settings.policy_file, tuple(sorted(set(files))))
+    site = ApprovalBasis(settings.policy_file, tuple(sorted(set(files))))
     return SignedRuns(
         Signatures(signers, _own(settings.key), members_of(policy)),
         Ledger(home / own_files.LEDGER, home / own_files.REPLIES, policy.limits.disk, now()),

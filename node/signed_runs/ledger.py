@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstride.errors import ConfigError
-from fedstride.files import private
+from fedstride.files import private_files
 from fedstride.messages import wire
-from fedstride.messages.signed_runs import DAY, Form, Terms, same
+from fedstride.messages.signed_runs import DAY, MessageForm, Terms, same
 
 from ..processes.frames import Answer
 from .signers import Signer
@@ -40,7 +40,7 @@ class Question(NamedTuple):
     signer: Signer
     app: str  # its id
     terms: Terms
-    form: Form
+    form: MessageForm
     round: int  # 0: of none
     config: Mapping[str, Any]
     kept: Answer | None = None  # to the same question before
@@ -135,12 +135,12 @@ class Ledger:
             if len(content) > self._most:
                 path.unlink(missing_ok=True)
                 return
-        private.keep(path, content)
+        private_files.keep(path, content)
 
     def kept(self, question: Question) -> Answer | None:
         """The answer to this question; None if it is not kept any more."""
         try:
-            found = _unpacked(private.kept(self._place(question), wire.MESSAGE_BYTES))
+            found = _unpacked(private_files.kept(self._place(question), wire.MESSAGE_BYTES))
         except (OSError, ValueError, struct.error):
             return None
         return found[1] if found[0] == question.round else None
@@ -166,12 +166,12 @@ class Ledger:
     # ---------------------------------------------------------------- the file
 
     def _write(self, values: dict[str, Any]) -> None:
-        private.append(self._path, _line(values))
+        private_files.append(self._path, _line(values))
         self._take(values)
 
     def _read(self) -> bytes:
         try:
-            return private.kept(self._path, MOST_BYTES)
+            return private_files.kept(self._path, MOST_BYTES)
         except FileNotFoundError:
             return b""
         except OSError as error:
@@ -197,7 +197,7 @@ class Ledger:
             named = {line.get("word") for line in kept}
             words = [{"word": word, "key": key} for word, key in self._words.items() if word not in named]
             try:
-                private.keep(self._path, b"".join(map(_line, [*words, *kept])))
+                private_files.keep(self._path, b"".join(map(_line, [*words, *kept])))
             except OSError as error:
                 raise self._error("written", error) from error
         for folder in self._replies.glob("*"):

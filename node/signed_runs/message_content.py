@@ -19,14 +19,14 @@ from fedstride.flower.for_superlinks.object_form import (
     references,
 )
 from fedstride.messages import packed_arrays, wire
-from fedstride.messages.signed_runs import Asked, form_of_arrays
+from fedstride.messages.signed_runs import MessageContent, form_of_arrays
 
 from ..messages.replies import MOST_HEAD, MOST_PLAIN
 
 MOST_ARRAYS = 20_000
 
 
-def asked(message_id: str, contents: Mapping[str, bytes]) -> Asked:
+def asked(message_id: str, contents: Mapping[str, bytes]) -> MessageContent:
     """What this message says. Raises ValueError, with one line, for another form than that of a run's messages."""
     try:
         return _Reading(contents).of(message_id)
@@ -43,7 +43,7 @@ class _Reading:
         self._contents = contents
         self._seen: set[str] = set()
 
-    def of(self, message_id: str) -> Asked:
+    def of(self, message_id: str) -> MessageContent:
         content = self._part(message_id, "Message")
         children = head_of(content, MOST_PLAIN)[1]
         if len(children) != 1:
@@ -62,7 +62,7 @@ class _Reading:
             raise ValueError(f"it has no record {wire.CONFIG!r}")
         if self._seen != self._contents.keys():
             raise ValueError("it has parts that do not belong to it")
-        return Asked(message_kind(content, MOST_PLAIN), dict(config), records)
+        return MessageContent(message_kind(content, MOST_PLAIN), dict(config), records)
 
     def _content(self, object_id: str) -> bytes:
         if object_id not in self._contents:

@@ -10,8 +10,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from fedstride.error_kinds import ErrorKind
 from fedstride.errors import ConfigError
-from fedstride.faults import Kind
 from fedstride.flower.for_nodes.connection import Run
 from fedstride.messages import signed_runs
 from fedstride.messages.app_signatures import decode, key_id
@@ -59,45 +59,45 @@ class Signatures:
         """Who has signed this run, and what. Raises RefusedError if it may not be answered here, now."""
         text = run.overrides.get(signed_runs.RUN_CONFIG)
         if not text:
-            raise RefusedError("it has no signature", Kind.UNSIGNED)
+            raise RefusedError("it has no signature", ErrorKind.UNSIGNED)
         try:
             found = signed_runs.load(text)
         except ConfigError as error:
-            raise RefusedError(str(error), Kind.SIGNATURE) from None
+            raise RefusedError(str(error), ErrorKind.SIGNATURE) from None
         signer = self._verified(found)
         others = {key: value for key, value in run.overrides.items() if key != signed_runs.RUN_CONFIG}
         if found.terms.app != app.hash:
             raise RefusedError(
-                f"it is signed for the app {found.terms.app}, and this is {app.hash}", Kind.OTHER_RUN
+                f"it is signed for the app {found.terms.app}, and this is {app.hash}", ErrorKind.OTHER_RUN
             )
         if others != found.terms.run_config:
-            raise RefusedError("its configuration is not the one that was signed", Kind.OTHER_RUN)
+            raise RefusedError("its configuration is not the one that was signed", ErrorKind.OTHER_RUN)
         if fault := found.terms.fault(now):
-            raise RefusedError(fault, Kind.OTHER_RUN)
+            raise RefusedError(fault, ErrorKind.OTHER_RUN)
         self._check_nodes(found.terms.nodes)
         return signer, found
 
     def _verified(self, found: signed_runs.Signed) -> Signer:
         signer = self._signers.get(found.key)
         if signer is None:
-            raise RefusedError(f"it is signed by {found.key}, which the policy does not name", Kind.SIGNATURE)
+            raise RefusedError(f"it is signed by {found.key}, which the policy does not name", ErrorKind.SIGNATURE)
         try:
             signer.key.verify(decode(found.signature), signed_runs.to_sign(found.body))
         except (InvalidSignature, ValueError):
             reason = f"it is not what {signer.name!r} has signed: it was altered"
-            raise RefusedError(reason, Kind.SIGNATURE) from None
+            raise RefusedError(reason, ErrorKind.SIGNATURE) from None
         return signer
 
     def _check_nodes(self, nodes: Collection[str]) -> None:
         if nodes and self._own not in nodes:
             reason = f"it names {len(nodes)} nodes, and not this one ({self._own or 'no key'})"
-            raise RefusedError(reason, Kind.OTHER_NODES)
+            raise RefusedError(reason, ErrorKind.OTHER_NODES)
         if self._members is None:
             return
         others = sorted(set(nodes) - set(self._members))
         if others or not nodes:
             reason = f"{others[0]} is no member" if others else "it names no nodes, and the policy has members"
-            raise RefusedError(reason, Kind.OTHER_NODES)
+            raise RefusedError(reason, ErrorKind.OTHER_NODES)
 
 
 def _signer(name: str, path: Path) -> Signer:

@@ -1,7 +1,4 @@
-"""Reads a model of the user's, `initial=PATH` or `against=PATH`, and checks that it fits the run's network.
-
-It does not know how the model is used, or which of its arrays are trained.
-"""
+"""Reads a model of the user's, `initial=PATH` or `against=PATH`, and checks that it fits the run's network."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ DTYPES = {
 """Names of dtypes in a safetensors file, and numpy's names. Others are shown as they are."""
 
 
-class Form(NamedTuple):
+class ArrayForm(NamedTuple):
     """Shape and dtype of an array."""
 
     shape: tuple[int, ...]
@@ -132,13 +129,13 @@ def read(path: str, network: Arrays, key: str = "initial") -> Arrays:
     return arrays
 
 
-def _form(part: Any) -> Form:
+def _form(part: Any) -> ArrayForm:
     code = part.get_dtype()
-    return Form(tuple(part.get_shape()), DTYPES.get(code, str(code)))
+    return ArrayForm(tuple(part.get_shape()), DTYPES.get(code, str(code)))
 
 
-def _check_forms(path: str, found: Mapping[str, Form], network: Mapping[str, np.ndarray], key: str) -> None:
-    expected = {name: Form(array.shape, str(array.dtype)) for name, array in network.items()}
+def _check_forms(path: str, found: Mapping[str, ArrayForm], network: Mapping[str, np.ndarray], key: str) -> None:
+    expected = {name: ArrayForm(array.shape, str(array.dtype)) for name, array in network.items()}
     names = [*expected, *sorted(set(found) - set(expected))]
     different = [name for name in names if found.get(name) != expected.get(name)]
     if different:
@@ -151,7 +148,7 @@ def _check_forms(path: str, found: Mapping[str, Form], network: Mapping[str, np.
         )
 
 
-def _difference(name: str, found: Form | None, expected: Form | None) -> str:
+def _difference(name: str, found: ArrayForm | None, expected: ArrayForm | None) -> str:
     if found is None:
         return f"{name!r} is missing"
     return f"{name!r} is {found}" + (

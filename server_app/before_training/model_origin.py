@@ -21,7 +21,7 @@ from fedstride.tasks.missing import ERROR
 from fedstride.tasks.spec import FILL, STATISTICS, Spec, Statistics, Target
 from fedstride.tasks.statistics.over_sites import names
 
-from ..config.permits import OTHER_TASK
+from ..config.allowed_by_user import OTHER_TASK
 from ..config.schema import Config
 
 TASK = "task.json"

@@ -2,7 +2,7 @@
 
 A client reports the number, the mean and the squared deviations of its values, and bins of them for a
 median (`moments.py` and `medians.py` in `fedstride/tasks/statistics/`). This module checks the reports against
-each other and combines them. It does not know how they arrived.
+each other and combines them.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fedstride.errors import require
 from fedstride.parts import Part, Table
-from fedstride.settings import MOST_CLIENTS, Kind, Setting
+from fedstride.settings import MOST_CLIENTS, Influence, Setting
 
 if TYPE_CHECKING:
     from .schema import Config
@@ -132,11 +132,11 @@ ATTACKS = Table(
     ),
     Part(
         "worst",
-        "worst:Worst",
+        "worst_update:Worst",
         "Attackers send what, of many directions and lengths that are accepted, makes the test loss largest.",
         Worst,
     ),
-    kind=Kind.SETTING,
+    kind=Influence.SETTING,
 )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fedstride.errors import require
 from fedstride.parts import Part, Table
-from fedstride.settings import MOST_EPOCHS, MOST_ROUNDS, MOST_STEPS, Kind, Setting
+from fedstride.settings import MOST_EPOCHS, MOST_ROUNDS, MOST_STEPS, Influence, Setting
 
 if TYPE_CHECKING:
     from .schema import Config
@@ -49,7 +49,7 @@ CALIBRATIONS = Table(
         losses=("cross_entropy",),
         last_layer=True,
     ),
-    kind=Kind.METHOD,
+    kind=Influence.METHOD,
 )
 
 

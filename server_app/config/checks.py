@@ -9,9 +9,9 @@ from fedstride.settings import check_fields, fields_of
 from fedstride.tasks.evaluation.holdout import folds_of
 from strategies.replies.screening_settings import Screening
 
+from .allowed_by_user import check_permits
 from .attacks import check_attack
 from .keys import chain
-from .permits import check_permits
 from .schema import BY_CLIENTS, TABLES, Config
 
 

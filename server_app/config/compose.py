@@ -21,9 +21,9 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from fedstride.errors import ConfigError, nearest, unknown
 from fedstride.figures.scores import SCORES, score_of
 from fedstride.files import bounded_reading
-from fedstride.own import digest_of, find, load_parts
 from fedstride.parts import METRIC, USER_PARTS
-from strategies.table import STRATEGIES
+from fedstride.user_parts import digest_of, find, load_parts
+from strategies.registry import STRATEGIES
 
 from . import experiments
 from .checks import check
@@ -32,7 +32,7 @@ from .experiments import Experiment
 from .keys import keys, label, names
 from .methods import METHOD, expand_method, label_of, method_in
 from .overrides import Override, chooses_a_rule, expand_wrappers, parse, parts_in, written
-from .presets import presets
+from .presets import computed_settings
 from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config
 from .tree import put, tree_of, value_for
 from .variables import check_interpolations
@@ -241,7 +241,7 @@ def _check_choice(override: Override) -> None:
             f"{override.text!r} is not allowed: the only override with @ is strategy@strategy.inner=NAME"
         )
     if override.key == "experiment":
-        presets.check_possible(override.name)
+        computed_settings.check_possible(override.name)
     if override.name not in choices(override.key):
         raise unknown(override.key, override.name, choices(override.key))
 

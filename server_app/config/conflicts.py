@@ -15,10 +15,10 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from client_app.table import EXCLUSIVE, HIDDEN, METHODS, OBJECTIVES, RULES, SETS
+from client_app.registry import EXCLUSIVE, HIDDEN, METHODS, OBJECTIVES, RULES, SETS
 from fedstride.errors import ConfigError
 from fedstride.parts import HALF, USER_PARTS, Part
-from strategies.table import STRATEGIES
+from strategies.registry import STRATEGIES
 
 from .keys import chain
 

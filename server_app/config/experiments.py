@@ -22,7 +22,7 @@ from fedstride.errors import ConfigError, unknown
 from .conf import conf_dir
 from .grammar import Typed
 from .overrides import Override, written
-from .presets import presets, vocabulary
+from .presets import computed_settings, vocabulary
 from .schema import TABLES
 
 
@@ -49,13 +49,13 @@ class Experiment:
 
 def names() -> list[str]:
     """The files in conf/experiment, then the papers' experiments."""
-    return [*sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml")), *presets.names()]
+    return [*sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml")), *computed_settings.names()]
 
 
 def about(name: str) -> str:
     """The one-line description: the first comment of a file, or the setting of a paper's experiment."""
     if "/" in name:
-        return presets.preset(name).about
+        return computed_settings.preset(name).about
     for line in (conf_dir() / "experiment" / f"{name}.yaml").read_text().splitlines():
         if line.startswith("# ") and not line.startswith("# @"):
             return line[2:].strip()
@@ -70,8 +70,8 @@ def root() -> dict[str, str]:
 def experiment(name: str) -> Experiment:
     """The experiment with this name. Raises ConfigError for a file that cannot be read."""
     if "/" in name:
-        made = presets.preset(name)
-        return Experiment(presets.choices_of(made), (presets.settings_of(made),))
+        made = computed_settings.preset(name)
+        return Experiment(computed_settings.choices_of(made), (computed_settings.settings_of(made),))
     choices: dict[str, str] = {}
     layers: list[Mapping[str, Any]] = []
     _read(name, choices, layers)

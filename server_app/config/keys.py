@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedstride.settings import Field, Kind, fields_of
+from fedstride.settings import Field, Influence, fields_of
 from strategies.replies.screening_settings import Screening
 
 from .schema import TABLES, Config
@@ -30,7 +30,7 @@ class Key:
     group: str  # "" for a key of the run itself
     part: str  # the name of the chosen part; "" for a key of the run itself
     field: Field
-    kind: Kind
+    kind: Influence
     value: Any
 
     @property
@@ -39,15 +39,17 @@ class Key:
         return may_change(self.field, self.kind)
 
 
-def may_change(setting: Field, kind: Kind) -> bool:
+def may_change(setting: Field, kind: Influence) -> bool:
     """Whether a resumed run may have another value of this setting."""
-    return kind is Kind.NONE or setting.setting.extends
+    return kind is Influence.NONE or setting.setting.extends
 
 
 def keys(config: Config) -> list[Key]:
     """All keys of a configuration except the names of chosen parts: the run's own keys, then group by group."""
-    found = [_key(f, "", "", Kind.SETTING, config, "") for f in fields_of(Config).values()]
-    found += [_key(f, "", "", Kind.SETTING, config.screening, "screening") for f in fields_of(Screening).values()]
+    found = [_key(f, "", "", Influence.SETTING, config, "") for f in fields_of(Config).values()]
+    found += [
+        _key(f, "", "", Influence.SETTING, config.screening, "screening") for f in fields_of(Screening).values()
+    ]
     for group, table in TABLES.items():
         path = group
         for spec in chain(getattr(config, group)):
@@ -57,7 +59,7 @@ def keys(config: Config) -> list[Key]:
     return found
 
 
-def _key(f: Field, group: str, part: str, kind: Kind, holder: Any, path: str) -> Key:
+def _key(f: Field, group: str, part: str, kind: Influence, holder: Any, path: str) -> Key:
     dotted = f"{path}.{f.name}" if path else f.name
     return Key(dotted, group, part, f, f.setting.kind or kind, getattr(holder, f.name))
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from client_app.table import OBJECTIVES, RULES
+from client_app.registry import OBJECTIVES, RULES
 from fedstride.errors import ConfigError, unknown
 from fedstride.parts import Table
-from strategies.table import STRATEGIES
+from strategies.registry import STRATEGIES
 
 from .overrides import Override, written
 

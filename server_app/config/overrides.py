@@ -14,7 +14,7 @@ from fedstride.errors import ConfigError, unknown
 from fedstride.messages import signed_runs, wire
 from fedstride.messages.app_signatures import RUN_CONFIG
 from fedstride.settings import Field, fields_of
-from strategies.table import STRATEGIES
+from strategies.registry import STRATEGIES
 
 from . import grammar
 from .grammar import Read, Typed, as_typed_text, quote

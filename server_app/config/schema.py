@@ -11,18 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from client_app.table import OBJECTIVES, RULES, Training
+from client_app.registry import OBJECTIVES, RULES, Training
 from fedstride.messages import wire
 from fedstride.parts import Choice, Table
 from fedstride.seeds import MAX_SEED
-from fedstride.settings import MOST_CLIENTS, MOST_ROUNDS, MOST_SECONDS, Kind, Setting
-from fedstride.tasks.table import MODELS, PARTITIONS, TASKS, Task
+from fedstride.settings import MOST_CLIENTS, MOST_ROUNDS, MOST_SECONDS, Influence, Setting
+from fedstride.tasks.registry import MODELS, PARTITIONS, TASKS, Task
+from strategies.registry import PRIVACY, STRATEGIES
 from strategies.replies.screening_settings import Screening
-from strategies.table import PRIVACY, STRATEGIES
 
+from .allowed_by_user import MEANING
 from .attacks import ATTACKS
 from .calibrations import CALIBRATIONS
-from .permits import MEANING
 
 TABLES: Mapping[str, Table] = {
     table.group: table
@@ -35,7 +35,7 @@ GROUPS = ("experiment", *TABLES)
 
 MOST_WORKERS = 1024
 
-NONE, CHANCE = Kind.NONE, Kind.CHANCE
+NONE, CHANCE = Influence.NONE, Influence.CHANCE
 
 BY_CLIENTS = ("train/", f"{wire.LOCAL}/")
 """The beginnings of the names of metrics that clients report."""

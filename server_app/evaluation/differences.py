@@ -28,7 +28,7 @@ START = f"{wire.DIFFERENCE}/"
 
 
 @dataclass(frozen=True)
-class Pair:
+class ModelPair:
     """A figure of both models on the same rows, and their difference with its interval; None if not known."""
 
     figure: str
@@ -56,7 +56,7 @@ class Pair:
 
 
 HEAD = ("initial", "against", "difference", "interval of 95 %")
-"""Above `Pair.cells`."""
+"""Above `ModelPair.cells`."""
 
 NOTE = (
     "Both models were measured on the same rows; AUROC of each is from bins of scores, the difference from the "
@@ -67,7 +67,7 @@ NOTE = (
 )
 
 
-def pairs_in(row: Mapping[str, Any]) -> dict[str, Pair]:
+def pairs_in(row: Mapping[str, Any]) -> dict[str, ModelPair]:
     """The pairs in a row of a site or of a round, by the name of the figure."""
     found = {}
     for metric in row:
@@ -76,7 +76,7 @@ def pairs_in(row: Mapping[str, Any]) -> dict[str, Pair]:
         if not metric.startswith(START) or "/" in figure or value is None:
             continue
         low, high = (number(row, f"{metric}/{end}") for end in (LOW, HIGH))
-        found[figure] = Pair(
+        found[figure] = ModelPair(
             figure,
             number(row, f"{wire.LOCAL}/{figure}"),
             number(row, f"{wire.AGAINST}/{figure}"),

@@ -17,7 +17,7 @@ from fedstride.figures.differences import HIGH, LOW
 from fedstride.figures.intervals import NONE, Interval
 from fedstride.messages import wire
 from fedstride.messages.records import config_records, metric_records
-from fedstride.messages.varying import Varies
+from fedstride.messages.varying_values import Varies
 
 from ..exchange.roll_call import Roster
 from ..records.row_values import number, numbers

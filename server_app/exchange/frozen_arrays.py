@@ -1,7 +1,6 @@
 """Sends the frozen arrays of a model to the clients that do not have them, with the message of a round.
 
-It does not know what the arrays mean. What a client has is a fact of the roll call, which replies change.
-"""
+What a client has is a fact of the roll call, which replies change."""
 
 from __future__ import annotations
 

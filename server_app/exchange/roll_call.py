@@ -22,7 +22,7 @@ from fedstride.flower.logs import log
 from fedstride.messages import wire
 from fedstride.messages.node_names import Chosen, is_name
 
-from ..config.permits import CLIENT_CODE
+from ..config.allowed_by_user import CLIENT_CODE
 from ..config.schema import Config
 from .client_ids import Claims, Owner
 from .expected_nodes import connected, listed

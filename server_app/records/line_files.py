@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from fedstride.files import bounded_reading
-from fedstride.files.chained_lines import Line, follow, once, opened
+from fedstride.files.chained_lines import ChainedLine, follow, once, opened
 
 from .row_values import is_row
 
 SHOWN = 3  # places that a message names
 
 
-class Lines:
+class LineFile:
     """Appends lines to a file. Lines that could not be written are kept and written with the next ones.
 
     Before each write, an incomplete line of an earlier failed write is removed.
@@ -56,11 +56,11 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Found:
+class LinesRead:
     """What a file of chained lines contains: see `fedstride.files.chained_lines`."""
 
     path: Path
-    lines: list[Line]  # those that verify, in the file's order
+    lines: list[ChainedLine]  # those that verify, in the file's order
     damaged: list[str]  # the places of the others, such as `line 5 (after round 3)`
     gaps: list[str]  # the places before which a line is missing, or which are not in the order of writing
 
@@ -81,7 +81,7 @@ class Found:
         return f"{self.path} is damaged: {'; '.join(parts)}" if parts else None
 
 
-def find_lines(path: Path) -> Found:
+def find_lines(path: Path) -> LinesRead:
     """Read and verify a .jsonl file; no lines if it does not exist. Raises OSError if it cannot be read.
 
     Text after the last line break is ignored: a run is still writing it, or was killed while it wrote it.
@@ -100,10 +100,10 @@ def find_lines(path: Path) -> Found:
         server_round = line.row["round"]
         if not follows:
             gaps.append(f"line {number} (round {server_round})")
-    return Found(path, [line for line in lines if line is not None], damaged, gaps)
+    return LinesRead(path, [line for line in lines if line is not None], damaged, gaps)
 
 
-def _row(piece: bytes) -> Line | None:
+def _row(piece: bytes) -> ChainedLine | None:
     """The line, if it verifies and its row has the form of a row; whoever writes the folder can chain any."""
     line = opened(piece)
     return line if line is not None and is_row(line.row) else None

@@ -24,7 +24,7 @@ from ..evaluation.differences import HEAD, pairs_in
 from ..evaluation.differences import NOTE as PAIRS_NOTE
 from ..records.row_values import Row, number
 from ..records.versions import versions
-from .sites import Site, Sites, over_all
+from .sites import SiteRecord, Sites, over_all
 
 CARD = "MODEL_CARD.md"
 
@@ -102,7 +102,7 @@ class Facts:
     config: Config
     spec: Spec | None
     row: Row
-    sites: Sequence[Site]
+    sites: Sequence[SiteRecord]
     state: str
     values: int
     membership: str
@@ -209,7 +209,7 @@ def _pairs(facts: Facts) -> str:
     return "\n\n".join([*parts, PAIRS_NOTE])
 
 
-def _cells(site: Site, metrics: Sequence[str]) -> list[str]:
+def _cells(site: SiteRecord, metrics: Sequence[str]) -> list[str]:
     return [
         _plain(site.name),
         _count(site.rows),

@@ -15,7 +15,7 @@ from fedstride.messages import wire
 
 from ..config.schema import Config
 from ..evaluation import membership
-from ..evaluation.differences import Pair, pairs_in
+from ..evaluation.differences import ModelPair, pairs_in
 from ..records.row_values import Row, number
 from .rows import AREA, NO_REPLY
 
@@ -33,7 +33,7 @@ RATES = frozenset(
 
 
 @dataclass(frozen=True)
-class Figure:
+class SiteFigure:
     """A figure of some rows, and its interval of 95 % by the number of rows; None where it is not known."""
 
     metric: str
@@ -55,14 +55,14 @@ class Figure:
 
 
 @dataclass
-class Site:
+class SiteRecord:
     """A client of the run, by the name in its records."""
 
     name: str
     rows: int | None = None  # on which it trained in the last round that was used
     measured: int | None = None  # on which its figures were measured; 0 if it holds out too few to say one
-    figures: dict[str, Figure] = field(default_factory=dict)  # of the last evaluation that was used
-    pairs: dict[str, Pair] = field(default_factory=dict)  # of two models, by figure
+    figures: dict[str, SiteFigure] = field(default_factory=dict)  # of the last evaluation that was used
+    pairs: dict[str, ModelPair] = field(default_factory=dict)  # of two models, by figure
     tested: Row = field(default_factory=dict)  # the last row that says something of a membership test
     asked: int = 0  # rounds
     attended: int = 0  # rounds in which its reply was used
@@ -108,7 +108,7 @@ class Sites:
 
     def __init__(self, config: Config) -> None:
         self._files = [Path(path).stem for path in getattr(config.partition, "files", None) or []]
-        self._found: dict[Any, Site] = {}
+        self._found: dict[Any, SiteRecord] = {}
 
     def add(self, rows: Iterable[Row]) -> None:
         """Take over the rows of a round."""
@@ -117,11 +117,11 @@ class Sites:
             if client is None:  # a node that was refused
                 continue
             if client not in self._found:
-                self._found[client] = Site(self._name(client))
+                self._found[client] = SiteRecord(self._name(client))
             self._found[client].add(row)
 
     @property
-    def all(self) -> list[Site]:
+    def all(self) -> list[SiteRecord]:
         """The sites, in the order of their numbers and then of their names."""
         ordered = sorted(self._found, key=lambda client: (isinstance(client, str), client))
         return [self._found[client] for client in ordered]
@@ -139,12 +139,12 @@ class Sites:
         return f"{client} ({self._files[client]})" if has_file else str(client)
 
 
-def over_all(row: Mapping[str, Any], sites: Iterable[Site]) -> dict[str, Figure]:
+def over_all(row: Mapping[str, Any], sites: Iterable[SiteRecord]) -> dict[str, SiteFigure]:
     """The figures of a round's row, over all sites or on the server's test set. `sites`: that were measured."""
     return figures_in(row, float(sum(site.measured or 0 for site in sites)))
 
 
-def figures_in(row: Mapping[str, Any], measured: float | None = None) -> dict[str, Figure]:
+def figures_in(row: Mapping[str, Any], measured: float | None = None) -> dict[str, SiteFigure]:
     """The figures of an evaluation in a row of a site or a round. `measured`: its rows; None: as the row says."""
     rows = number(row, wire.MEASURED) if measured is None else measured
     found = {}
@@ -154,7 +154,7 @@ def figures_in(row: Mapping[str, Any], measured: float | None = None) -> dict[st
             continue
         value = number(row, metric)
         if value is not None:
-            found[metric] = Figure(metric, value, _interval(metric, value, rows, row))
+            found[metric] = SiteFigure(metric, value, _interval(metric, value, rows, row))
     return found
 
 

@@ -1,7 +1,4 @@
-"""Numbers that a rule needs from each client in addition to the model, and what of a reply is accepted as such.
-
-Knows nothing of what a rule does with them.
-"""
+"""Numbers that a rule needs from each client in addition to the model, and what of a reply is accepted as such."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from fedstride.messages.records import array_records, metric_records
 from ..sums.blocks import difference, norm
 from ..sums.fast_updates import KnownUpdates, known_updates
 from ..sums.means import zeros_like
-from .bounds import capped
 from .cohort import Cohort, Expected, Rejected, Reply, shares_of, weights_of
 from .figures import real
+from .length_bounds import capped
 from .screening_settings import Screening
 from .update_lengths import bound_lengths
 

@@ -1,6 +1,6 @@
 """How long the parts of a reply may be: the bounds of a round, and what the next rounds know of lengths.
 
-The bounds themselves are functions of numbers (`bounds.py`); here they are applied to replies.
+The bounds themselves are functions of numbers (`length_bounds.py`); here they are applied to replies.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from flwr.app import RecordDict
 from fedstride.arrays.named import Arrays, Layout, float64, is_floating, like
 
 from ..sums.blocks import difference, norm
-from .bounds import quantile, reference
 from .cohort import Expected, Rejected, Reply, as_it_came, model_key, shallow
+from .length_bounds import quantile, reference
 from .screening_settings import Screening
 
 MODEL, BUFFERS = "the model", "the buffers"

@@ -1,7 +1,6 @@
 """Where a strategy computes: with numpy arrays on the host, or with tensors on the device where the replies are.
 
-Clients that are trained as one tensor program (`engine=cohort`) leave their models on its device. Knows nothing of
-what rules compute.
+Clients that are trained as one tensor program (`engine=cohort`) leave their models on its device.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ from fedstride.arrays.finite import held_of, put_back, taken_out
 from fedstride.arrays.named import Arrays, Held
 from fedstride.arrays.on_device import device_in, placed, record_of
 from fedstride.figures.metrics import over_clients
-from fedstride.flower.strategies import chain
+from fedstride.flower.strategy_internals import chain
 
 from ..replies.cohort import Cohort, Expected
-from ..replies.needs import declared, limited
+from ..replies.declared_needs import declared, limited
 from ..replies.screening import screen, screen_metrics
 from ..replies.screening_settings import Screening, each_for_itself
 from .device import claims, device_of

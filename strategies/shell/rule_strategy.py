@@ -23,15 +23,15 @@ from fedstride.arrays.named import Arrays
 from fedstride.arrays.on_device import record_of
 from fedstride.errors import RunError, nearest, require
 from fedstride.flower.logs import log
-from fedstride.flower.strategies import AVERAGES_METRICS
+from fedstride.flower.strategy_internals import AVERAGES_METRICS
 from fedstride.messages import wire
 from fedstride.settings import Setting, check
 
 from ..replies.cohort import Cohort, messages_of
-from ..replies.needs import Needs, declared, limited
+from ..replies.declared_needs import Needs, declared, limited
 from ..replies.screening_settings import Screening
 from .messages import Shell
-from .stack import Asked, Computed, Core, RoundResult, Stack
+from .stack import Computed, Core, RoundMessages, RoundResult, Stack
 
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 
@@ -163,13 +163,15 @@ class RuleStrategy(Core, Shell, FlowerFedAvg):
     # -------------------------------------------------------- as the core of a strategy
 
     @override
-    def ask_clients(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Asked:
+    def ask_clients(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> RoundMessages:
         """Messages for nodes drawn at random from (seed, round)."""
         record = arrays if self.next_model is None else record_of(self.next_model)
         if self.fraction_train == 0.0:
-            return Asked(record, [])
+            return RoundMessages(record, [])
         nodes = self._sample(grid, "cohort", server_round, self.fraction_train, self.min_train_nodes)
-        return Asked(record, self._messages(nodes, record, config, server_round, MessageType.TRAIN))
+        return RoundMessages(record, self._messages(nodes, record, config, server_round, MessageType.TRAIN))
 
     @override
     def aggregate_cohort(self, server_round: int, sent: Arrays, cohort: Cohort) -> Computed:

@@ -15,10 +15,10 @@ from flwr.serverapp import Grid
 
 from fedstride.arrays.named import Arrays
 from fedstride.arrays.on_device import Device
-from fedstride.messages.varying import Varies
+from fedstride.messages.varying_values import Varies
 
 from ..replies.cohort import Cohort, Expected
-from ..replies.needs import Needs, declared
+from ..replies.declared_needs import Needs, declared
 from .requests import Request, expected_of
 from .rule_state import Stateless, moved, pack, unpack
 
@@ -50,7 +50,7 @@ class Computed(NamedTuple):
     metrics: Mapping[str, Any] = {}  # the core's own
 
 
-class Asked(NamedTuple):
+class RoundMessages(NamedTuple):
     """The messages of a round."""
 
     model: ArrayRecord  # the one in the messages
@@ -170,7 +170,9 @@ class Core(Part):
         raise AttributeError(f"{self.part_name} sends the model that it returns")
 
     @abstractmethod
-    def ask_clients(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Asked:
+    def ask_clients(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> RoundMessages:
         """The messages that ask clients to train."""
 
     @abstractmethod

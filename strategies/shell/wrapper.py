@@ -12,16 +12,16 @@ from typing import Any, ClassVar, Never
 from flwr.serverapp.strategy import Strategy
 
 from fedstride.errors import require
-from fedstride.flower.strategies import chain
+from fedstride.flower.strategy_internals import chain
 from fedstride.messages import wire
 from fedstride.settings import check
 
 from ..fedavg import FedAvg
-from ..replies.needs import Needs
+from ..replies.declared_needs import Needs
 from ..replies.screening_settings import Screening
 from .device import claims
 from .messages import Shell, has_own_way
-from .other_strategies import Foreign
+from .outside_strategy import Foreign
 from .rule_strategy import check_options, settings_in
 from .stack import Act, Stack
 

@@ -1,7 +1,7 @@
 """Work on all values of a model, block by block on several threads; results do not depend on their number.
 
 A block is small enough to stay in the processor's cache while several operations are done with it. Compiled
-functions and numpy release the interpreter's lock in them. Knows nothing of clients and rules.
+functions and numpy release the interpreter's lock in them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from client_app.app import app
-from client_app.table import OBJECTIVES, RULES, Training
+from client_app.registry import OBJECTIVES, RULES, Training
 from fedstride.arrays.named import Arrays, to_record, views
 from fedstride.flower import identity
 from fedstride.messages import wire
@@ -18,7 +18,7 @@ from fedstride.tasks import data
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.models import networks_by_name
 from fedstride.tasks.models.tensors import to_arrays
-from fedstride.tasks.table import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.registry import MODELS, PARTITIONS, TASKS
 
 CLIENTS = 40  # of 100 examples each
 

@@ -12,7 +12,7 @@ from client_app import from_message
 from fedstride.flower import identity
 from fedstride.parts import Part
 from fedstride.tasks.inputs import Inputs
-from fedstride.tasks.table import MODELS
+from fedstride.tasks.registry import MODELS
 
 
 @pytest.fixture(scope="session")

@@ -32,15 +32,15 @@ from client_talk import (
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
 import fedstride
-from client_app import from_message, server_rules
+from client_app import for_server_rules, from_message
 from client_app.app import app
-from client_app.table import OBJECTIVES, RULES
+from client_app.registry import OBJECTIVES, RULES
 from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
 from fedstride.parts import Table
 from fedstride.tasks import data
-from lab.engine.local import LocalGrid
+from lab.engine.local_grid import LocalGrid
 from server_app.build import client_config
 from server_app.config.compose import compose
 
@@ -338,13 +338,13 @@ def test_every_part_can_be_made(table: Table) -> None:
 
 GENERAL = (
     *("app", "stages", "from_message", "combined_methods"),
-    *("training/method", "training/loop", "state/client_state"),
+    *("training/method", "training/loop", "state/saved_states"),
 )
 
 
 @pytest.mark.parametrize("module", GENERAL)
 def test_the_general_modules_contain_no_method_names(module: str) -> None:
-    names = [*RULES, *OBJECTIVES, *server_rules.known()]
+    names = [*RULES, *OBJECTIVES, *for_server_rules.known()]
     source = (ROOT / f"client_app/{module}.py").read_text().lower()
     plain_words = set() if module == "app" else {"plain"}
     assert not [name for name in names if name not in plain_words and re.search(rf"\b{name}\b", source)]

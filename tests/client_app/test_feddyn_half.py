@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import Gradient, Rates, gradient_a, gradient_b, play
 
-from client_app.server_rules.feddyn import Half
+from client_app.for_server_rules.feddyn import Half
 from client_app.training.method import Received
 from fedstride.errors import ConfigError
 from fedstride.messages import wire

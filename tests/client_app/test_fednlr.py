@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
+from client_app.registry import RULES, Training
 from client_app.rules import fednlr
 from client_app.rules.fednlr import NeuronSGD, find_layers, mean_activations, network_rates, neuron_rates
-from client_app.table import RULES, Training
 from client_app.training.loop import train
 from client_app.training.method import Job, Plan, Received, Result, steps
 from fedstride.tasks.models.tensors import Examples

@@ -12,16 +12,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from client_app.registry import RULES
 from client_app.rules.fednlr import NetworkRates, find_layers, mean_activations, network_rates
-from client_app.table import RULES
 from client_app.training.method import Job, Received
 from fedstride.errors import ConfigError
 from fedstride.parts import Choice
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.models import networks_by_name
 from fedstride.tasks.models.tensors import Examples
+from fedstride.tasks.registry import MODELS
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.table import MODELS
 
 F64 = torch.float64
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from client_app import from_message
 from client_app.objectives.fedlc import margins
 from client_app.objectives.fedrs import scales
-from client_app.table import OBJECTIVES
+from client_app.registry import OBJECTIVES
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
-from fedstride.tasks.table import PARTITIONS
+from fedstride.tasks.registry import PARTITIONS
 
 Z = (2.0, 1.0, 0.5)
 SKEWED = PARTITIONS.config("dirichlet")(alpha=0.3, min_size=1)

@@ -14,7 +14,7 @@ from client_talk import initial, node, round_config, same, sgd, train
 
 from client_app import from_message
 from client_app.objectives.moon import Moon, contrast
-from client_app.table import OBJECTIVES, MoonSettings
+from client_app.registry import OBJECTIVES, MoonSettings
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
 from fedstride.tasks.models.last_layer import last_layer

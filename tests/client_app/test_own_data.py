@@ -18,9 +18,9 @@ from fedstride.errors import ConfigError, DataError, RunError
 from fedstride.messages import wire
 from fedstride.tasks import data
 from fedstride.tasks.partitions import schemes
-from fedstride.tasks.partitions.divisible import Divisible
-from fedstride.tasks.table import PARTITIONS
-from lab.engine.local import LocalGrid
+from fedstride.tasks.partitions.divisible_examples import Divisible
+from fedstride.tasks.registry import PARTITIONS
+from lab.engine.local_grid import LocalGrid
 from server_app import session
 from server_app.config.compose import compose
 
@@ -149,7 +149,7 @@ def test_a_run_with_own_data_is_bit_identical_to_a_run_with_the_same_partition(t
 
 
 def _clients(outcome: session.Outcome) -> list[dict[str, Any]]:
-    from lab.results.runs import load
+    from lab.results.run_folders import load
 
     return load(outcome.folder).clients.rows
 

@@ -18,7 +18,7 @@ from fedstride.tasks import data
 from fedstride.tasks.forms.wav import FULL_SCALE
 from fedstride.tasks.models import networks_by_name
 from fedstride.tasks.models.tensors import to_arrays
-from fedstride.tasks.table import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.registry import MODELS, PARTITIONS, TASKS
 
 
 def image_folder(folder: Path) -> Path:

@@ -11,10 +11,10 @@ import torch
 from client_talk import fednlr, fedprox, initial, message, node, round_config, same, sgd, train, two_d_lrd
 from flwr.app import ConfigRecord, MessageType, RecordDict
 
-from client_app import combined_methods, from_message, server_rules
+from client_app import combined_methods, for_server_rules, from_message
 from client_app.app import app
 from client_app.combined_methods import Composition, Member, combine
-from client_app.table import EXCLUSIVE, RULES
+from client_app.registry import EXCLUSIVE, RULES
 from client_app.training.method import Job, Method, Plan, Received, Result, Returned, State
 from client_app.training.plan_parts import Pull
 from fedstride.arrays.named import to_record, views
@@ -113,9 +113,9 @@ def test_local_steps_are_used_only_if_no_half_sets_the_batches() -> None:
 
 
 def test_each_module_of_the_folder_is_a_half() -> None:
-    assert server_rules.known() == ["feddisco", "feddyn", "fednova", "q_fedavg", "scaffold", "two_d_lrd"]
-    for name in server_rules.known():
-        made = server_rules.make(name)
+    assert for_server_rules.known() == ["feddisco", "feddyn", "fednova", "q_fedavg", "scaffold", "two_d_lrd"]
+    for name in for_server_rules.known():
+        made = for_server_rules.make(name)
         assert callable(made.begin) and callable(made.end)
 
 

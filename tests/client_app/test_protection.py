@@ -12,7 +12,7 @@ from flwr.app import Context, RecordDict
 
 from client_app import protection
 from client_app.protection import Protection, protect
-from client_app.state.releases import Releases, releases_of
+from client_app.state.noise_releases import Releases, releases_of
 from fedstride.arrays.named import declare, difference, norm
 from fedstride.errors import ConfigError, DataError
 from fedstride.messages import wire

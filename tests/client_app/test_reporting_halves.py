@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_app import from_message
-from client_app.server_rules.fednova import effective_steps
+from client_app.for_server_rules.fednova import effective_steps
 from fedstride.messages import wire
 from fedstride.tasks.models.tensors import load_arrays
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from client_app.table import Training
+from client_app.registry import Training
 from client_app.training.loop import train
 from client_app.training.method import Job, Plan, Result, Tensors, steps
 from fedstride.errors import ConfigError, DataError

@@ -13,8 +13,8 @@ from torch import nn
 
 from client_app import from_message, stages
 from client_app.app import app
-from client_app.server_rules.two_d_lrd import Half
-from client_app.table import RULES, Training
+from client_app.for_server_rules.two_d_lrd import Half
+from client_app.registry import RULES, Training
 from client_app.training import batches
 from client_app.training.local_steps import cursor_of
 from client_app.training.method import Received

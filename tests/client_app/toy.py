@@ -13,9 +13,9 @@ import torch
 from flwr.app import ConfigRecord, RecordDict
 from torch import nn
 
-from client_app import server_rules
+from client_app import for_server_rules
 from client_app.combined_methods import Composition, Member, RoundOutput
-from client_app.table import Training
+from client_app.registry import Training
 from client_app.training.loop import train
 from client_app.training.method import Job, Method, Plan, Received, State, steps
 from fedstride.arrays.named import to_record
@@ -96,7 +96,7 @@ def play(
     members = [Member("test", str(i), method) for i, method in enumerate((Given(gradient), *methods))]
     content = RecordDict()
     if half is not None:
-        members.append(Member(server_rules.ROLE, half, server_rules.make(half)))
+        members.append(Member(for_server_rules.ROLE, half, for_server_rules.make(half)))
         sent = {wire.of_half(half, name): value for name, value in (values or {}).items()}
         content[wire.CONFIG] = ConfigRecord(sent)
         for name, value in (arrays or {}).items():

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from confinement import ConfinementError
 from confinement.assembler import ALLOW, JUMP, JUMP_MOST, KILL, RETURN, Instruction, always, packed
-from confinement.calls import ARCHITECTURES, MACHINES, NEWEST, NUMBERS, number
-from confinement.filter import (
+from confinement.call_filter import (
     AS_IF_DONE,
     CONSTANT,
     NOT_SUPPORTED,
@@ -23,6 +22,7 @@ from confinement.filter import (
     program,
     refused,
 )
+from confinement.call_numbers import ARCHITECTURES, MACHINES, NEWEST, NUMBERS, number
 
 PID, OTHER = 4711, 815
 REFUSED, ABSENT, NO_SUPPORT, DONE = (0x50000 | code for code in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, 0))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from confinement.calls import MACHINES, NEWEST, NUMBERS
+from confinement.call_numbers import MACHINES, NEWEST, NUMBERS
 
 HEADERS = {
     "x86_64": (

@@ -1,4 +1,4 @@
-"""The parts around the kernel's two: descriptors, limits, signals of a minder, support, and bad input."""
+"""The parts around the kernel's two: descriptors, limits, signals of a supervisor, support, and bad input."""
 
 from __future__ import annotations
 
@@ -14,8 +14,19 @@ import pytest
 
 from confinement import ConfinementError, Domain, Support, basics, level, support
 from confinement.descriptors import gaps
-from confinement.files import IOCTL_DEV, KNOWN, MAKE_REG, REFER, RIGHTS, TRUNCATE, handled, own, rights, ruleset
-from confinement.limits import limits
+from confinement.landlock_rights import (
+    IOCTL_DEV,
+    KNOWN,
+    MAKE_REG,
+    REFER,
+    RIGHTS,
+    TRUNCATE,
+    handled,
+    own,
+    rights,
+    ruleset,
+)
+from confinement.process_limits import limits
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_a_kernel = pytest.mark.skipif(
@@ -314,16 +325,16 @@ def test_a_confined_process_can_be_confined_further(tmp_path: Path) -> None:
     assert run(script, tmp_path) == "refused"
 
 
-# ------------------------------------------------------------------ the minder's signals
+# ------------------------------------------------------------------ the supervisor's signals
 
 needs_scoped_signals = pytest.mark.skipif(level() < 6, reason="needs Landlock 6")
 
-MINDER = """
+SUPERVISOR = """
 outside = os.fork()
 if outside == 0:
     signal.pause()
-minder = os.fork()
-if minder == 0:
+supervisor = os.fork()
+if supervisor == 0:
     scope_signals(outside)
     inside = [os.fork() for _ in range(1)]
     if inside == [0]:
@@ -339,14 +350,14 @@ if minder == 0:
             pass
     os.kill(-1, signal.SIGKILL)
     os._exit(0 if os.WTERMSIG(os.waitpid(inside[0], 0)[1]) == signal.SIGKILL else 2)
-print(os.waitstatus_to_exitcode(os.waitpid(minder, 0)[1]), os.waitpid(outside, os.WNOHANG))
+print(os.waitstatus_to_exitcode(os.waitpid(supervisor, 0)[1]), os.waitpid(outside, os.WNOHANG))
 os.kill(outside, signal.SIGKILL)
 """
 
 
 @needs_scoped_signals
-def test_signals_of_a_minder_reach_its_own_processes_only() -> None:
-    assert run(MINDER) == "0 (0, 0)"
+def test_signals_of_a_supervisor_reach_its_own_processes_only() -> None:
+    assert run(SUPERVISOR) == "0 (0, 0)"
 
 
 @needs_scoped_signals

@@ -27,7 +27,7 @@ from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse
 from client_app.app import app
 from fedstride.flower import identity
 from fedstride.flower.for_nodes.connecting import connected
-from fedstride.flower.for_nodes.connection import Arrived, LinkError, Place
+from fedstride.flower.for_nodes.connection import Arrived, LinkError, SuperLinkAddress
 from fedstride.flower.for_nodes.fleet import FleetLink
 from fedstride.flower.for_superlinks.object_form import inflate
 from fedstride.messages import wire
@@ -57,7 +57,7 @@ def kinds_of(node: int, nodes: int) -> list[str]:
 
 def serve(address: str, client: int, clients: int, kinds: list[str]) -> None:
     """Connect as one node, and reply until the SuperLink is gone."""
-    link = connected(Place(address, insecure=True), None, wait=True, say=say)
+    link = connected(SuperLinkAddress(address, insecure=True), None, wait=True, say=say)
     assert isinstance(link, FleetLink)
     say(f"client {client} is node {link.node_id}")
     while True:

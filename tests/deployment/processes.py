@@ -23,9 +23,9 @@ import pytest
 from fedstride.flower.for_nodes.connecting import uses_http
 from fedstride.flower.for_nodes.request_keys import openssh_to_pem
 from fedstride.processes.children import children
-from lab.flower.command import Connection, environment, free_port, write_connection
-from lab.flower.control import Control, Listed, control
-from lab.flower.target import Target
+from lab.flower.flower_command import Connection, environment, free_port, write_connection
+from lab.flower.superlink_choice import Target
+from lab.flower.superlink_requests import Control, Listed, control
 
 MARK = "FEDSTRIDE_TEST_DEPLOYMENT"  # environment variable by which all processes of a deployment are found
 START_SECONDS = 300.0  # long, since the machine may be busy
@@ -370,9 +370,9 @@ def folder_in(out: str) -> Path:
 
 
 def of_messages(node: int) -> list[int]:
-    """The processes that apps have at a node of ours: below the minders, which are below the template."""
-    minders = [minder for template in children(node) for minder in children(template)]
-    return [pid for minder in minders for pid in descendants(minder)]
+    """The processes that apps have at a node of ours: below the supervisors, which are below the template."""
+    supervisors = [supervisor for template in children(node) for supervisor in children(template)]
+    return [pid for supervisor in supervisors for pid in descendants(supervisor)]
 
 
 def descendants(pid: int) -> list[int]:

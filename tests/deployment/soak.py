@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from processes import WARM, Deployment, Link, of_messages, until
 
-from lab.flower.command import free_port
-from node.policy.usage import children
+from lab.flower.flower_command import free_port
+from node.policy.resource_limits import children
 from server_app.records.line_files import read_lines
 
 LEAKING = '''

@@ -29,11 +29,11 @@ from processes import GUARDED, WARM, Running, Site, descendants, left_over, unti
 
 from confinement import support
 from fedstride.flower.for_nodes.connecting import connected, uses_http
-from fedstride.flower.for_nodes.connection import LinkError, Place
+from fedstride.flower.for_nodes.connection import LinkError, SuperLinkAddress
 from fedstride.flower.for_nodes.fleet import FleetLink
 from lab.flower import submission
-from lab.flower.command import free_port
-from lab.flower.target import named
+from lab.flower.flower_command import free_port
+from lab.flower.superlink_choice import named
 from superlink import token
 
 pytestmark = pytest.mark.slow
@@ -135,7 +135,7 @@ def test_flwr_does_not_work_without_the_token(site: Site) -> None:
 @pytest.fixture
 def node(site: Site) -> Iterator[FleetLink]:
     """A connection with the key of a registered node."""
-    place = Place(site.link.fleet, root_certificates=(site.certificates / "ca.crt").read_bytes())
+    place = SuperLinkAddress(site.link.fleet, root_certificates=(site.certificates / "ca.crt").read_bytes())
     key = load_ssh_private_key((site.certificates / "three").read_bytes(), None)
     link = connected(place, key, wait=False, say=print)
     assert isinstance(link, FleetLink)

@@ -12,8 +12,8 @@ from desk import play, table, weights
 from processes import GUARDED, Site, answers, folder_in, stop, until
 
 from lab.flower import submission
-from lab.flower.target import named
-from lab.results.runs import load
+from lab.flower.superlink_choice import named
+from lab.results.run_folders import load
 from server_app.records.line_files import read_lines
 
 pytestmark = pytest.mark.slow

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from desk import play, table, weights
 
-from fedstride.faults import Fault, Kind
+from fedstride.error_kinds import ErrorKind, Fault
 from fedstride.tasks import data
 from fedstride.tasks.partitions import schemes
 from lab.deployment.client_files import save_partition
-from lab.results.runs import load
+from lab.results.run_folders import load
 from server_app.config.compose import compose as fedstride_config
 from server_app.config.defaults import HOLDOUT
 
@@ -207,7 +207,7 @@ def test_a_node_refuses_an_app_that_was_not_signed(compose: Composed, running: N
     unsigned = ("--entrypoint", "fedstride-submit", "submit", "partition=own", "clients=3", "rounds=1")
     done = compose("run", "--rm", *unsigned)
     assert done.returncode == 1
-    assert str(Fault(Kind.UNTRUSTED)) in done.stdout
+    assert str(Fault(ErrorKind.UNTRUSTED)) in done.stdout
 
 
 OWN = """

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from fedstride.flower.bundles import bundle
-from lab.deployment.signing import read_signature
+from lab.deployment.app_signing import read_signature
 from lab.flower.bundle import app_folder
 from node.apps.trusted_keys import trusted_keys
 

@@ -33,13 +33,13 @@ from processes import (
 )
 from safetensors.numpy import load_file, save_file
 
-from fedstride.faults import Fault, Kind
+from fedstride.error_kinds import ErrorKind, Fault
 from fedstride.tasks import data
 from fedstride.tasks.partitions import schemes
-from fedstride.tasks.table import PARTITIONS, TASKS
+from fedstride.tasks.registry import PARTITIONS, TASKS
 from lab.deployment.certificates import make
-from lab.flower.command import free_port
-from lab.results.runs import load
+from lab.flower.flower_command import free_port
+from lab.results.run_folders import load
 
 pytestmark = pytest.mark.slow
 
@@ -395,7 +395,7 @@ def test_a_run_is_not_resumed_with_other_data(site: Site, tables: Tables) -> Non
     resumed = (f"resume={site.link.run_folder('ages')}", "rounds=2")
     tables.files[0].write_text(f"{HEAD}{ROWS}P,31,no\n")
     code, said = submitted(*resumed)
-    assert (code, str(Fault(Kind.CHANGED_DATA)) in said) == (1, True), said
+    assert (code, str(Fault(ErrorKind.CHANGED_DATA)) in said) == (1, True), said
     code, said = submitted(*resumed, "allow=[changed_data]")
     assert code == 0, said
 
@@ -403,8 +403,8 @@ def test_a_run_is_not_resumed_with_other_data(site: Site, tables: Tables) -> Non
 def test_errors_at_nodes_leave_without_a_word_of_the_data(site: Site, tables: Tables) -> None:
     """A submitter asks for names; then a row does not fit."""
     answers = {
-        'task.columns=["patient=?|??"]': ("reading.columns", Kind.SETTING, Kind.DATA),
-        "task.columns=[age]": ("", Kind.DATA, Kind.DATA),
+        'task.columns=["patient=?|??"]': ("reading.columns", ErrorKind.SETTING, ErrorKind.DATA),
+        "task.columns=[age]": ("", ErrorKind.DATA, ErrorKind.DATA),
     }
     for asked, (key, ours, others) in answers.items():
         done = site.deployment.fedstride("submit", "tls", *ASKS, asked, "clients=2", f"name=canary-{len(asked)}")

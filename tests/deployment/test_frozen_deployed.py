@@ -9,7 +9,7 @@ import pytest
 from desk import play, weights
 from processes import Site, folder_in, stop
 
-from lab.results.runs import load
+from lab.results.run_folders import load
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from desk import play, weights
 from heart_tables import EXAMPLE, PUBLISHED, SITES, data_files, tables
 from processes import until
 
-from lab.results.runs import load
+from lab.results.run_folders import load
 from node.keys import public_key
 from node.log.verification import read
 

@@ -19,14 +19,14 @@ from pids import is_alive
 from processes import STOCK, Running, Site, descendants, folder_in, of_messages, own_data, stop, until
 
 from confinement import support
-from fedstride.faults import Fault, Kind
+from fedstride.error_kinds import ErrorKind, Fault
 from lab.cli.submit import signature_of
-from lab.deployment.signing import new_key, sign
+from lab.deployment.app_signing import new_key, sign
 from lab.flower import submission
-from lab.flower.target import named
-from lab.results.runs import load
+from lab.flower.superlink_choice import named
+from lab.results.run_folders import load
 from node.log.verification import read
-from node.processes.template import FREE_MINDERS
+from node.processes.warm_template import FREE_SUPERVISORS
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +101,7 @@ def test_a_client_that_crashes_or_hangs_costs_its_own_message_only(
     rows = {(row["round"], row["client"]): row for row in load(folder).clients.rows}
     failed = {key: row["reason"] for key, row in rows.items() if row["status"] != "used"}
     assert set(failed) == {(2, 0), (3, 1)}
-    assert all(str(Fault(Kind.ENDED)) in reason for reason in failed.values())
+    assert all(str(Fault(ErrorKind.ENDED)) in reason for reason in failed.values())
     assert len(rows) == 8
 
 
@@ -112,9 +112,9 @@ def test_nothing_grows_over_sixty_messages(site: Site, pair: tuple[Running, Runn
     before = [settled(node) for node in pair]
     submitted(site, *given, "rounds=30", "name=long")
     after = [settled(node) for node in pair]
-    most = 1 + FREE_MINDERS
-    assert all(processes <= most for processes, _ in after)  # the template, and minders that wait
-    # A minder has five of its own, and its template two for it; a connection may be open for some time.
+    most = 1 + FREE_SUPERVISORS
+    assert all(processes <= most for processes, _ in after)  # the template, and supervisors that wait
+    # A supervisor has five of its own, and its template two for it; a connection may be open for some time.
     assert all(late <= early + 4 + 7 for (_, late), (_, early) in zip(after, before, strict=True)), (before, after)
 
 
@@ -259,7 +259,7 @@ def test_named_nodes_keep_a_log_and_do_nothing_without_it(site: Site, join: Join
     logs["two"].mkdir()  # a file that nobody can write, root included
     refused = site.deployment.fedstride("submit", "tls", *REAL, "rounds=1", "nodes=one,two")
     assert refused.returncode == 1
-    assert f"two cannot take part (code 901): {Fault(Kind.LOG)}" in refused.stderr
+    assert f"two cannot take part (code 901): {Fault(ErrorKind.LOG)}" in refused.stderr
 
 
 def test_a_node_runs_only_apps_that_a_trusted_key_has_signed(
@@ -287,7 +287,7 @@ def test_a_node_runs_only_apps_that_a_trusted_key_has_signed(
         run = submission.submit(named("tls"), given, signed)
         refused = submission.follow(named("tls"), run, lambda line: None)
         assert not refused.completed
-        assert f"cannot take part (code 901): {Fault(Kind.UNTRUSTED)}" in refused.reason, refused
+        assert f"cannot take part (code 901): {Fault(ErrorKind.UNTRUSTED)}" in refused.reason, refused
     for node in nodes:  # nothing of the app was unpacked, or run
         assert not (node.folder / "home/apps").exists()
     done = site.deployment.fedstride("submit", "tls", *given, "--signature", str(tmp_path / "study.sig"))

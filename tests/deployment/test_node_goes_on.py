@@ -11,7 +11,7 @@ from desk import play, table, weights
 from processes import WARM, Running, Site, descendants, of_messages, until
 
 from lab.flower import submission
-from lab.flower.target import named
+from lab.flower.superlink_choice import named
 from server_app.records.line_files import read_lines
 
 pytestmark = pytest.mark.slow
@@ -100,7 +100,7 @@ def test_a_node_listens_on_no_port_and_keeps_its_secrets(desk: Site, nodes: dict
     node = nodes["one"].process.pid
 
     def look() -> dict[int, tuple[list[str], bytes]] | None:
-        """What is seen of the node, its template, its minders and an app; None if there is no message."""
+        """What is seen of the node, its template, its supervisors and an app; None if there is no message."""
         family = [node, *descendants(node)]
         try:
             seen = {pid: (listening(pid), Path(f"/proc/{pid}/environ").read_bytes()) for pid in family}

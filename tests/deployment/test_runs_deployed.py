@@ -15,8 +15,8 @@ from processes import Running, Site, stop, until
 from test_stop_deployed import server_app
 
 from lab.flower import submission
-from lab.flower.target import named
-from lab.results.runs import FETCHED, load
+from lab.flower.superlink_choice import named
+from lab.results.run_folders import FETCHED, load
 from server_app.records.line_files import read_lines
 
 pytestmark = pytest.mark.slow

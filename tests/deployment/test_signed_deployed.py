@@ -14,8 +14,8 @@ from desk import play, weights
 from processes import Running, Site, folder_in, own_data, stop, until
 
 from fedstride.messages.signed_runs import RUN_CONFIG
+from lab.deployment.app_signing import new_key
 from lab.deployment.run_signing import RunSigner
-from lab.deployment.signing import new_key
 from lab.flower import submission
 from node.log.verification import read
 from server_app.config.compose import compose

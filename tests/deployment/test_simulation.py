@@ -16,7 +16,7 @@ from intruder import Door, doors, intrude
 from pids import gone, is_alive
 from processes import descendants, until
 
-from lab.flower.simulating import PRIVATE
+from lab.flower.simulation_process import PRIVATE
 
 pytestmark = pytest.mark.slow
 

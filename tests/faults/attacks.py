@@ -22,13 +22,13 @@ from flwr.app import Error, Message, MessageType, RecordDict
 
 from client_app.app import app as real_client
 from fedstride.arrays.named import to_record, views
-from lab.attacks.grid import replace, updates_in
+from lab.attacks.attacking_grid import replace, updates_in
 from lab.attacks.rules import Present, ScaledUpdate
-from lab.engine.local import LocalGrid
+from lab.engine.local_grid import LocalGrid
 from server_app import session
 from server_app.config.attacks import Scaled
 from server_app.config.compose import compose
-from strategies.table import STRATEGIES
+from strategies.registry import STRATEGIES
 
 ATTACKS = ("silent", "x-10", "x100", "x-100", "x-900", "1e30")
 """What the malicious client does in every round. `silent` fails: a run without this client."""

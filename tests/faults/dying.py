@@ -122,30 +122,30 @@ def checkpoint_of(server_round: int) -> Callable[..., bool]:
 POINTS = {
     "before the cohort is drawn": Point("server_app.exchange.roll_call:Roster.cohort", before),
     "after the cohort is drawn": Point("server_app.exchange.roll_call:Roster.cohort", after),
-    "before sending": Point("lab.engine.local:LocalGrid.push_messages", before),
-    "after sending": Point("lab.engine.local:LocalGrid.push_messages", after),
-    "before a client keeps its state": Point("client_app.state.client_state:OnDisk.save", before, call=2),
+    "before sending": Point("lab.engine.local_grid:LocalGrid.push_messages", before),
+    "after sending": Point("lab.engine.local_grid:LocalGrid.push_messages", after),
+    "before a client keeps its state": Point("client_app.state.saved_states:OnDisk.save", before, call=2),
     "a client's state is cut short": Point("os:fsync", cut, a_clients),
     "before a client's state is renamed": Point(
         "pathlib:Path.replace", before, file_called(f".round-{ROUND:06}.")
     ),
-    "after a client has kept its state": Point("client_app.state.client_state:OnDisk.save", after),
-    "before the first reply": Point("lab.engine.local:LocalGrid.pull_messages", before),
-    "after the second of three replies": Point("lab.engine.local:LocalGrid.pull_messages", after, call=2),
-    "after the last reply": Point("lab.engine.local:LocalGrid.pull_messages", after, call=3),
+    "after a client has kept its state": Point("client_app.state.saved_states:OnDisk.save", after),
+    "before the first reply": Point("lab.engine.local_grid:LocalGrid.pull_messages", before),
+    "after the second of three replies": Point("lab.engine.local_grid:LocalGrid.pull_messages", after, call=2),
+    "after the last reply": Point("lab.engine.local_grid:LocalGrid.pull_messages", after, call=3),
     "before aggregating": Point("strategies.norm_analysis:NormAnalysis.aggregate_train", before),
     "after aggregating": Point("strategies.norm_analysis:NormAnalysis.aggregate_train", after),
     "after evaluating": Point("server_app.evaluation.central:CentralEvaluation.__call__", after),
     "before the clients' lines": Point(
-        "server_app.records.line_files:Lines.append", before, lines_of("clients.jsonl")
+        "server_app.records.line_files:LineFile.append", before, lines_of("clients.jsonl")
     ),
     "half of the clients' lines": Point("os:write", half, call=1),
     "between the clients' lines and the round's": Point(
-        "server_app.records.line_files:Lines.append", before, lines_of("metrics.jsonl")
+        "server_app.records.line_files:LineFile.append", before, lines_of("metrics.jsonl")
     ),
     "half of the round's line": Point("os:write", half, call=2),
     "after the round's line": Point(
-        "server_app.records.line_files:Lines.append", after, lines_of("metrics.jsonl")
+        "server_app.records.line_files:LineFile.append", after, lines_of("metrics.jsonl")
     ),
     "half of the table's line": Point("os:write", half, call=3),
     "half of the second copy of the round's line": Point("os:write", half, call=4),

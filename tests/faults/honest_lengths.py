@@ -20,11 +20,11 @@ import numpy as np
 from client_app.app import app
 from fedstride.arrays.named import norm, views
 from fedstride.errors import DataError
-from lab.engine.local import LocalGrid
+from lab.engine.local_grid import LocalGrid
 from server_app import session
 from server_app.config.compose import compose
 from server_app.records.line_files import read_lines
-from strategies.replies.bounds import reference
+from strategies.replies.length_bounds import reference
 from strategies.replies.update_lengths import STEADY
 
 FACTORS = (3.0, 4.0, 5.0, 6.0, 8.0)

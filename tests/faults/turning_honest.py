@@ -23,7 +23,7 @@ from client_app.app import app as real_client
 from fedstride.arrays.named import is_buffer, to_record, views
 from fedstride.messages import wire
 from fedstride.messages.records import config_records
-from lab.engine.local import LocalGrid
+from lab.engine.local_grid import LocalGrid
 from server_app import session
 from server_app.config.compose import compose
 

@@ -19,7 +19,7 @@ from client_app.state import state_folder
 from fedstride.arrays.named import Layout, views
 from fedstride.flower import identity
 from fedstride.messages import wire
-from lab.engine.local import LocalGrid
+from lab.engine.local_grid import LocalGrid
 from server_app import session
 from server_app.config.compose import compose
 from server_app.exchange import expected_nodes, messages, roll_call

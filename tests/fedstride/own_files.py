@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from fedstride.errors import FedstrideError
-from fedstride.tasks import own
+from fedstride.tasks import own_files
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec, Target
@@ -88,7 +88,7 @@ def written(path: Path, content: str | bytes) -> Path:
 def refused(path: Path, spec: Spec) -> str:
     """The one line of the error; it is not longer than a few lines of a terminal."""
     with pytest.raises(FedstrideError) as caught:
-        own.load(path, spec)
+        own_files.load(path, spec)
     text = str(caught.value)
     assert text.isprintable() and len(text.replace(str(path), "")) < 500
     return text

@@ -14,11 +14,11 @@ from PIL import Image
 from real_data import REAL, real
 
 from fedstride.errors import ConfigError, DataError
-from fedstride.tasks import own
+from fedstride.tasks import own_files
+from fedstride.tasks.data_toml.dictionary_file import read_columns
 from fedstride.tasks.datasets.nodes import own_table
 from fedstride.tasks.forms.columns import Column, alike
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.site_file.dictionary_file import read_columns
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_column_with_gaps_that_pandas_wrote(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "a.csv", index=False)
     frame.to_parquet(tmp_path / "a.parquet")
     (tmp_path / "whole.csv").write_text("age,pain,ill\n50,1,0\n60,3,1\n70,,1\n")
-    read = [own.load(tmp_path / name, spec(missing="mean")) for name in ("a.csv", "a.parquet", "whole.csv")]
+    read = [own_files.load(tmp_path / name, spec(missing="mean")) for name in ("a.csv", "a.parquet", "whole.csv")]
     for each in read:
         np.testing.assert_array_equal(each.x, read[2].x)
         assert each.y.tolist() == [0, 1, 1]
@@ -85,14 +85,14 @@ def test_a_file_that_is_written_again_holds_out_the_same_rows(tmp_path: Path) ->
     (tmp_path / "b.csv").write_text(
         "age,pain,ill\n" + "".join(f"{a},{p}.0,{i}\n" for a, p, i in whole) + "99,,1\n"
     )
-    one, other = (own.load(tmp_path / name, spec(missing="mean")).draws(0) for name in ("a.csv", "b.csv"))
+    one, other = (own_files.load(tmp_path / name, spec(missing="mean")).draws(0) for name in ("a.csv", "b.csv"))
     assert one.tolist() == other[:50].tolist()
 
 
 @pytest.mark.parametrize("names", [("1.0", "2.0", "3.0"), ("1", "2.00", "3.")])
 def test_a_task_may_write_them_in_any_way(tmp_path: Path, names: tuple[str, ...]) -> None:
     (tmp_path / "a.csv").write_text("age,pain,ill\n50,1,0\n60,3.0,1.0\n")
-    found = own.load(tmp_path / "a.csv", spec(columns=("age", f"pain={'|'.join(names)}")))
+    found = own_files.load(tmp_path / "a.csv", spec(columns=("age", f"pain={'|'.join(names)}")))
     assert found.x[:, 1:].tolist() == [[1, 0, 0], [0, 0, 1]]
 
 
@@ -100,12 +100,12 @@ def test_a_task_may_write_them_in_any_way(tmp_path: Path, names: tuple[str, ...]
 def test_another_text_is_refused(tmp_path: Path, cell: str) -> None:
     (tmp_path / "a.csv").write_text(f"age,pain,ill\n50,{cell},0\n")
     with pytest.raises(DataError, match="line 2, column 'pain': category"):
-        own.load(tmp_path / "a.csv", spec())
+        own_files.load(tmp_path / "a.csv", spec())
 
 
 def test_codes_with_a_zero_are_others(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("age,pain,ill\n50,01,0\n60,1.0,1\n")
-    found = own.load(tmp_path / "a.csv", spec(columns=("age", "pain=1|01|2")))
+    found = own_files.load(tmp_path / "a.csv", spec(columns=("age", "pain=1|01|2")))
     assert found.x[:, 1:].tolist() == [[0, 1, 0], [1, 0, 0]]
 
 
@@ -132,7 +132,7 @@ def test_folders_that_are_named_by_numbers(tmp_path: Path) -> None:
         Image.new("L", (5, 4), int(float(name))).save(tmp_path / name / "a.png")
     from dataclasses import replace
 
-    found = own.load(tmp_path, replace(of_images(classes=2), names=("3", "7")))
+    found = own_files.load(tmp_path, replace(of_images(classes=2), names=("3", "7")))
     assert (found.y.tolist(), found.x[:, 0, 0, 0].tolist()) == ([0, 1], [3, 7])
 
 

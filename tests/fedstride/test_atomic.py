@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedstride.files import atomic, private
+from fedstride.files import atomic, private_files
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("fedstride", "strategies", "client_app", "server_app", "confinement", "node", "superlink", "lab")
@@ -29,7 +29,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("write", [atomic.write, private.keep])
+@pytest.mark.parametrize("write", [atomic.write, private_files.keep])
 @pytest.mark.parametrize("place", ["file", ".file.PID"])
 @pytest.mark.parametrize("kind", ["link", "pipe", "file"])
 def test_whatever_has_the_name_is_replaced(
@@ -60,8 +60,8 @@ def test_modes(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         atomic.write(tmp_path / "open", b"")
-        private.keep(tmp_path / "folder/kept", b"")
-        private.append(tmp_path / "more/lines", b"one\n")
+        private_files.keep(tmp_path / "folder/kept", b"")
+        private_files.append(tmp_path / "more/lines", b"one\n")
     finally:
         os.umask(before)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
@@ -72,8 +72,8 @@ def test_what_is_durable_is_on_the_disk_with_its_name(tmp_path: Path, synced: li
     atomic.write(tmp_path / "file", b"new")
     assert synced == []
     atomic.write(tmp_path / "file", b"new", durable=True)
-    private.append(tmp_path / "lines", b"one\n")
-    private.append(tmp_path / "lines", b"two\n")
+    private_files.append(tmp_path / "lines", b"one\n")
+    private_files.append(tmp_path / "lines", b"two\n")
     assert synced == [f".file.{os.getpid()}", tmp_path.name, "lines", tmp_path.name, "lines"]
 
 
@@ -86,7 +86,9 @@ def test_a_file_that_is_created_must_not_exist(tmp_path: Path, kind: str) -> Non
     assert not (tmp_path / "nothing").exists()
 
 
-@pytest.mark.parametrize("use", [lambda path: private.kept(path, 99), lambda path: private.append(path, b"x\n")])
+@pytest.mark.parametrize(
+    "use", [lambda path: private_files.kept(path, 99), lambda path: private_files.append(path, b"x\n")]
+)
 @pytest.mark.parametrize("fault", ["link", "pipe", "others may write", "of another user"])
 def test_a_kept_file_that_others_could_have_made_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[[Path], object], fault: str
@@ -111,14 +113,14 @@ def test_a_kept_file_that_others_could_have_made_is_refused(
 
 
 def test_a_line_that_the_disk_does_not_take_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    private.append(tmp_path / "lines", b"one\n")
+    private_files.append(tmp_path / "lines", b"one\n")
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError):
-            private.append(tmp_path / "lines", b"two\n")
-    assert private.kept(tmp_path / "lines", 4) == b"one\n"
+            private_files.append(tmp_path / "lines", b"two\n")
+    assert private_files.kept(tmp_path / "lines", 4) == b"one\n"
     with pytest.raises(PermissionError, match="more than 3 bytes"):
-        private.kept(tmp_path / "lines", 3)
+        private_files.kept(tmp_path / "lines", 3)
 
 
 def test_no_other_module_replaces_files_or_forces_names_to_the_disk() -> None:

@@ -15,7 +15,7 @@ from fedstride.tasks.data import load
 from fedstride.tasks.datasets import digits
 from fedstride.tasks.datasets.digits import stratified_split
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.table import TASKS
+from fedstride.tasks.registry import TASKS
 
 MNIST5K = TASKS.config("mnist5k")()
 

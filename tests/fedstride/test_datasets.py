@@ -18,7 +18,7 @@ from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import data
 from fedstride.tasks.datasets import cifar, folders, idx
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.table import TASKS
+from fedstride.tasks.registry import TASKS
 
 pytestmark = pytest.mark.usefixtures("forgotten_data")
 

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError, DataError
+from fedstride.tasks.data_toml.dictionary_file import read_columns
+from fedstride.tasks.data_toml.site import SiteData, read_site
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own import column_statistics
-from fedstride.tasks.own.description import Said, description, of_arrays, of_site
-from fedstride.tasks.own.loading import examples_in, files, form
+from fedstride.tasks.own_files import column_statistics
+from fedstride.tasks.own_files.description import Said, description, of_arrays, of_site
+from fedstride.tasks.own_files.loading import examples_in, files, form
 from fedstride.tasks.reading import Reading
-from fedstride.tasks.site_file.dictionary_file import read_columns
-from fedstride.tasks.site_file.site import Site, read_site
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.statistics.description import BELOW, LACKS, NOT_SAID, OTHER, PRESENT, Description
 
@@ -53,7 +53,7 @@ def said(
 ) -> Said:
     table.to_csv(path, index=False)
     statistics = path.parent / "kept" if keep else None
-    return of_site(Site(path, **site), spec, least, statistics)  # type: ignore[arg-type]
+    return of_site(SiteData(path, **site), spec, least, statistics)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -153,7 +153,7 @@ def test_a_wrong_question_does_not_spoil_what_a_run_is_told(tmp_path: Path) -> N
         SPEC, inputs=Inputs(Kind.TABLE, (5,)), reading=replace(SPEC.reading, columns=("age", "sex=f|m|d", "crp"))
     )
     said(path, rows(), wrong, dictionary=DICTIONARY)
-    site = Site(path, dictionary=DICTIONARY)
+    site = SiteData(path, dictionary=DICTIONARY)
     found = examples_in(site, files(site, SPEC), SPEC)
     after = column_statistics.report(tmp_path / "kept", found, SPEC, form(site, SPEC), LEAST)
     alone = column_statistics.report(tmp_path / "fresh", found, SPEC, form(site, SPEC), LEAST)
@@ -198,7 +198,7 @@ def test_cells_that_cannot_be_read_are_lines_of_the_sites_own_log(
 def test_a_table_that_cannot_be_read_at_all_is_refused(tmp_path: Path, text: str, match: str) -> None:
     (tmp_path / "x.csv").write_text(text)
     with pytest.raises(DataError, match=match):
-        of_site(Site(tmp_path / "x.csv"), SPEC, LEAST)
+        of_site(SiteData(tmp_path / "x.csv"), SPEC, LEAST)
 
 
 def test_a_scale_or_a_task_without_names_is_refused(tmp_path: Path) -> None:
@@ -234,14 +234,14 @@ def test_values_and_labels_are_described_too(tmp_path: Path, target: Target, out
     assert (told.std == NOT_SAID) == (target is Target.LABELS)
     parquet = tmp_path / "x.parquet"
     table.to_parquet(parquet)
-    assert of_site(Site(parquet), spec, LEAST).description.columns[3].counts == told.counts
+    assert of_site(SiteData(parquet), spec, LEAST).description.columns[3].counts == told.counts
 
 
 def test_a_folder_of_arrays_is_described_by_its_classes_and_channels(tmp_path: Path) -> None:
     spec = Spec.images((3, 4, 4), 3, (0.5,) * 3, (0.5,) * 3)
     x, y = np.random.default_rng(0).integers(0, 256, (60, 3, 4, 4), dtype=np.uint8), np.arange(60) % 3
     np.savez(tmp_path / "x.npz", x=x, y=y)
-    found = of_site(Site(tmp_path / "x.npz"), spec, LEAST).description
+    found = of_site(SiteData(tmp_path / "x.npz"), spec, LEAST).description
     assert [each.counts for each in found.columns] == [(), (), (), (20, 20, 20)]
     assert found.columns[0].mean == pytest.approx(x[:, 0].mean() / 255)
     assert of_arrays(x, y, spec, LEAST) == found

@@ -20,7 +20,7 @@ from fedstride.tasks.statistics.description import (
     BESIDE,
     LACKS,
     NOT_SAID,
-    Asked,
+    DescribedColumn,
     Description,
     Told,
     asked_of,
@@ -33,7 +33,11 @@ from fedstride.tasks.statistics.description import (
     withheld,
 )
 
-ASKED = [Asked("age"), Asked("stage", ("I", "II", "III")), Asked("ill", ("no", "yes"), True)]
+ASKED = [
+    DescribedColumn("age"),
+    DescribedColumn("stage", ("I", "II", "III")),
+    DescribedColumn("ill", ("no", "yes"), True),
+]
 SAID = Description(
     5,
     False,

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from fedstride.errors import ConfigError
+from fedstride.tasks.data_toml import site
+from fedstride.tasks.data_toml.dictionary import Cells
+from fedstride.tasks.data_toml.dictionary_file import read_columns, read_examples
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own.readers import npz
-from fedstride.tasks.own.tables import table_file
+from fedstride.tasks.own_files.readers import npz
+from fedstride.tasks.own_files.tables import table_file
 from fedstride.tasks.reading import Reading
-from fedstride.tasks.site_file import site
-from fedstride.tasks.site_file.dictionary import Cells
-from fedstride.tasks.site_file.dictionary_file import read_columns, read_examples
 from fedstride.tasks.spec import Spec, Target
 
 TABLE = read_columns(

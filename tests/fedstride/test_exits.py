@@ -9,7 +9,7 @@ import pytest
 
 from fedstride.errors import ConfigError, RunError
 from fedstride.processes import exits
-from fedstride.processes.signals import Terminated
+from fedstride.processes.unix_signals import Terminated
 
 
 @pytest.fixture(autouse=True)

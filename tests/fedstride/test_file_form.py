@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from own_files import of_table, written
 
 from fedstride.errors import ConfigError, DataError
-from fedstride.tasks import own
+from fedstride.tasks import own_files
+from fedstride.tasks.data_toml.file_form import FileForm, Origin
+from fedstride.tasks.data_toml.site import SiteData, read_site
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own.tables.translated import as_task
-from fedstride.tasks.site_file.file_form import FileForm, Origin
-from fedstride.tasks.site_file.site import Site, read_site
+from fedstride.tasks.own_files.tables.translated import as_task
 
 TASK = of_table(columns=("age", "sex=female|male", "crp"), inputs=Inputs(Kind.TABLE, (4,)), missing="mean")
 PLAIN = "age,sex,crp,label\n63,male,14.5,1\n41.5,female,,0\n1200,female,3,1\n"
@@ -37,11 +37,11 @@ def read(folder: Path, content: str | bytes, said: str, name: str = "mine.csv") 
     folder.mkdir(exist_ok=True)
     written(folder / name, content)
     written(folder / "data.toml", f'path = "{name}"\nsplit_seed = 0\n{said}')
-    return own.load(folder / "data.toml", TASK)
+    return own_files.load(folder / "data.toml", TASK)
 
 
 def same(found: Any, tmp_path: Path, x: list[list[float]] | None = None) -> None:
-    want = own.load(written(tmp_path / "plain.csv", PLAIN), TASK)
+    want = own_files.load(written(tmp_path / "plain.csv", PLAIN), TASK)
     np.testing.assert_array_equal(found.x, want.x if x is None else np.array(x, np.float32))
     np.testing.assert_array_equal(found.y, want.y)
 
@@ -177,7 +177,7 @@ def test_a_site_keeps_its_form_on_its_way_to_a_process(tmp_path: Path) -> None:
     written(tmp_path / "mine.csv", PLAIN)
     site = read_site(written(tmp_path / "data.toml", f'path = "mine.csv"\nsplit_seed = 1\n{said}'))
     assert site.form != FileForm()
-    assert Site.of_plain(json.loads(json.dumps(site.plain()))) == site
+    assert SiteData.of_plain(json.loads(json.dumps(site.plain()))) == site
 
 
 @given(st.floats(-1e12, 1e12).map(lambda value: round(value, 4)))

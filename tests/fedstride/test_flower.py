@@ -15,8 +15,8 @@ from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 from client_app.app import app
 from fedstride.arrays.named import to_record, views
 from fedstride.arrays.on_device import records_bytes
-from fedstride.flower import grids, identity, strategies
-from lab.engine.local import LocalGrid
+from fedstride.flower import grids, identity, strategy_internals
+from lab.engine.local_grid import LocalGrid
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,7 +67,7 @@ def play(strategy: Strategy, server_round: int, model: dict[str, np.ndarray], fo
     """One round with two clients, whose updates are 1 and 2 times the number of the round."""
     grid = LocalGrid(app, 2)
     if forget:
-        strategies.forget_current_arrays(strategy)
+        strategy_internals.forget_current_arrays(strategy)
     sent = list(strategy.configure_train(server_round, to_record(model), ConfigRecord(), grid))
     replies = []
     for message, far in zip(sent, (1.0, 2.0), strict=True):
@@ -88,10 +88,10 @@ def test_the_state_of_a_built_in_strategy_restores_its_bits(name: str) -> None:
     unbroken, broken = MAKE[name](), MAKE[name]()
     first = play(unbroken, 1, START)
     play(broken, 1, START)
-    state = strategies.builtin_state(broken)
+    state = strategy_internals.builtin_state(broken)
     assert state and all(isinstance(value, np.ndarray) for value in state.values())
     fresh = MAKE[name]()
-    strategies.load_builtin_state(fresh, state)
+    strategy_internals.load_builtin_state(fresh, state)
     second, again = play(unbroken, 2, first), play(fresh, 2, first)
     assert all(second[key].tobytes() == again[key].tobytes() for key in START)
     forgetful = play(MAKE[name](), 2, first)
@@ -101,7 +101,7 @@ def test_the_state_of_a_built_in_strategy_restores_its_bits(name: str) -> None:
 def test_the_state_is_a_copy() -> None:
     strategy = MAKE["fedavgm"]()
     play(strategy, 1, START)
-    state = strategies.builtin_state(strategy)
+    state = strategy_internals.builtin_state(strategy)
     before = {key: array.copy() for key, array in state.items()}
     play(strategy, 2, START)
     assert all(np.array_equal(state[key], before[key]) for key in before)
@@ -111,15 +111,18 @@ def test_fedadams_state_is_by_name_and_fedavgms_by_position() -> None:
     adam, momentum = MAKE["fedadam"](), MAKE["fedavgm"]()
     play(adam, 1, START)
     play(momentum, 1, START)
-    assert set(strategies.builtin_state(adam)) == {"0.m_t/w", "0.m_t/b", "0.v_t/w", "0.v_t/b"}
-    assert set(strategies.builtin_state(momentum)) == {"0.momentum_vector#000000", "0.momentum_vector#000001"}
+    assert set(strategy_internals.builtin_state(adam)) == {"0.m_t/w", "0.m_t/b", "0.v_t/w", "0.v_t/b"}
+    assert set(strategy_internals.builtin_state(momentum)) == {
+        "0.momentum_vector#000000",
+        "0.momentum_vector#000001",
+    }
 
 
 @pytest.mark.parametrize("strategy", [FedAvg(), FedMedian(), MAKE["fedadam"](), MAKE["fedavgm"]()])
 def test_a_strategy_before_its_first_round_has_no_state(strategy: Strategy) -> None:
-    assert strategies.builtin_state(strategy) == {}
-    strategies.load_builtin_state(strategy, {})
-    assert strategies.builtin_state(strategy) == {}
+    assert strategy_internals.builtin_state(strategy) == {}
+    strategy_internals.load_builtin_state(strategy, {})
+    assert strategy_internals.builtin_state(strategy) == {}
 
 
 def test_fedavgm_forgets_the_model_that_it_returned() -> None:
@@ -137,7 +140,7 @@ def test_fedavgm_forgets_the_model_that_it_returned() -> None:
 def test_forgetting_does_not_change_other_strategies() -> None:
     strategy = FedAvg()
     before = dict(vars(strategy))
-    strategies.forget_current_arrays(strategy)
+    strategy_internals.forget_current_arrays(strategy)
     assert vars(strategy) == before
 
 

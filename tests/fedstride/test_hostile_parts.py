@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from desk import play
 
-from client_app import server_rules
-from fedstride import own, parts
+from client_app import for_server_rules
+from fedstride import parts, user_parts
 from fedstride.errors import ConfigError, RunError
 from fedstride.parts import USER_PARTS
 from server_app.config.compose import compose
@@ -25,8 +25,8 @@ GOOD = HEAD + '@part(partition="mine")\ndef mine(labels, clients, seed):\n    "M
 def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = {group: dict(found) for group, found in USER_PARTS.items()}
     modules = set(sys.modules)
-    monkeypatch.setattr(own, "_LOADED", {})
-    monkeypatch.setattr(own, "_DIGESTS", {})
+    monkeypatch.setattr(user_parts, "_LOADED", {})
+    monkeypatch.setattr(user_parts, "_DIGESTS", {})
     USER_PARTS.clear()
     yield
     USER_PARTS.clear()
@@ -39,7 +39,7 @@ def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def load(folder: Path, text: str, name: str = "mine.py") -> Path:
     path = folder / name
     path.write_text(text)
-    own.load_parts(str(path), TABLES)
+    user_parts.load_parts(str(path), TABLES)
     return path
 
 
@@ -85,23 +85,23 @@ def test_the_output_of_a_parts_file_goes_to_standard_error(
 
 def test_the_digest_is_of_the_loaded_content(tmp_path: Path) -> None:
     path = load(tmp_path, GOOD)
-    before = own.digest_of(str(path))
+    before = user_parts.digest_of(str(path))
     path.write_text(GOOD + "# edited during the run\n")
-    assert own.digest_of(str(path)) == before
+    assert user_parts.digest_of(str(path)) == before
     path.unlink()
-    assert own.digest_of(str(path)) == before
+    assert user_parts.digest_of(str(path)) == before
 
 
 def test_a_built_in_half_cannot_be_replaced(tmp_path: Path) -> None:
     load(tmp_path, HEAD + '@part(half="scaffold")\nclass Mine(Method): ...\n')
     with pytest.raises(ConfigError, match="'scaffold' of a parts file has the name of a built-in one"):
-        server_rules.make("scaffold")
+        for_server_rules.make("scaffold")
 
 
 @pytest.mark.parametrize("names", [3, "a.py", {"a.py": 1}, [3], [b"a.py"], None, ["a" * 5000 + ".py"], ["\0.py"]])
 def test_invalid_parts_in_a_message_are_rejected(names: object) -> None:
     with pytest.raises(ConfigError, match="parts = "):
-        own.load_bundled(names)
+        user_parts.load_bundled(names)
 
 
 def test_a_part_that_calls_sys_exit_ends_the_run_as_failed(

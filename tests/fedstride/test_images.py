@@ -15,8 +15,8 @@ from fedstride.tasks.forms.augmentation import PADDING, augmented
 from fedstride.tasks.forms.images import normalised
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.models.tensors import Examples
+from fedstride.tasks.registry import TASKS
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.table import TASKS
 from server_app.config.compose import compose
 from server_app.config.defaults import resolved
 

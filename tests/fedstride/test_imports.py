@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
     [
         ("import fedstride", ["numpy", "torch", "flwr", "hydra", "omegaconf"]),
         (
-            "import fedstride.errors, fedstride.own, fedstride.parts, fedstride.seeds, fedstride.settings\n"
+            "import fedstride.errors, fedstride.user_parts, fedstride.parts, fedstride.seeds, fedstride.settings\n"
             "import fedstride.figures.metrics, fedstride.messages.wire",
             ["torch", "flwr", "hydra", "omegaconf", "pandas"],
         ),
@@ -26,7 +26,10 @@ ROOT = Path(__file__).parents[2]
             "import fedstride.flower.for_superlinks.replies",
             ["torch", "hydra", "omegaconf", "ray", "pandas"],
         ),
-        ("import fedstride.tasks.table, client_app.table", ["torch", "flwr", "hydra", "omegaconf", "pandas"]),
+        (
+            "import fedstride.tasks.registry, client_app.registry",
+            ["torch", "flwr", "hydra", "omegaconf", "pandas"],
+        ),
         ("from server_app.config import compose, overrides", ["torch", "flwr", "pandas"]),
         (
             "import fedstride.tasks.cache, fedstride.tasks.data, fedstride.tasks.partitions.schemes",

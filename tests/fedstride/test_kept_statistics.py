@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedstride.tasks.data_toml.site import SiteData
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own import column_statistics
-from fedstride.tasks.own.loading import examples_in, form
+from fedstride.tasks.own_files import column_statistics
+from fedstride.tasks.own_files.loading import examples_in, form
 from fedstride.tasks.reading import Reading
-from fedstride.tasks.site_file.site import Site
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.statistics.moments import Moments
 
@@ -33,7 +33,7 @@ def said(
     folder.mkdir(exist_ok=True)
     path = folder / "table.csv"
     path.write_text("age,weight,sex,ill\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows))
-    site = Site(path, id=name)
+    site = SiteData(path, id=name)
     found = column_statistics.report(
         folder / "kept", examples_in(site, [(path, 0)], spec), spec, form(site, spec), min_rows
     )

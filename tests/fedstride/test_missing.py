@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from own_files import npz, of_table, refused, written
 
 from fedstride.errors import ConfigError, ReplyError
-from fedstride.tasks import own
+from fedstride.tasks import own_files
+from fedstride.tasks.data_toml.dictionary_file import read_columns, read_examples
 from fedstride.tasks.datasets.nodes import own_table
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.models.tensors import Examples
-from fedstride.tasks.site_file.dictionary_file import read_columns, read_examples
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.statistics.medians import LEAST, MOST_BINS, NOTHING, cells_of, median, packed, unpacked
 from fedstride.tasks.statistics.over_sites import fill, medians_of, names, report
@@ -76,7 +76,7 @@ def test_a_rule_for_all_columns_or_for_one(missing: Any, rules: dict[str, str], 
 )
 def test_rules_that_are_refused(settings: dict[str, Any], said: str) -> None:
     from fedstride.tasks.data import load
-    from fedstride.tasks.table import TASKS
+    from fedstride.tasks.registry import TASKS
 
     with pytest.raises(ConfigError, match=said) as caught:
         load(TASKS.config("own_table")(**{"columns": COLUMNS, "classes": 2, **settings}))
@@ -87,7 +87,7 @@ def test_rules_that_are_refused(settings: dict[str, Any], said: str) -> None:
 
 
 def test_indicators_are_the_last_numbers(tmp_path: Path) -> None:
-    found = own.load(
+    found = own_files.load(
         written(tmp_path / "a.csv", TABLE), task(["mean", "stage=mean+indicator", "mass=median+indicator"])
     )
     want = [[63, 0, 1, 0, 80.5, 0, 0], [NAN, NAN, NAN, NAN, 70, 1, 0], [41, 1, 0, 0, NAN, 0, 1]]
@@ -97,8 +97,8 @@ def test_indicators_are_the_last_numbers(tmp_path: Path) -> None:
 def test_arrays_have_no_indicators_of_their_own(tmp_path: Path) -> None:
     spec = task("median+indicator")
     x = np.array([[63, 0, 1, 0, 80.5], [NAN, NAN, NAN, NAN, 70], [41, 1, 0, 0, NAN]])
-    found = own.load(npz(tmp_path / "a.npz", x=x, y=[1, 0, 1]), spec)
-    np.testing.assert_array_equal(found.x, own.load(written(tmp_path / "a.csv", TABLE), spec).x)
+    found = own_files.load(npz(tmp_path / "a.npz", x=x, y=[1, 0, 1]), spec)
+    np.testing.assert_array_equal(found.x, own_files.load(written(tmp_path / "a.csv", TABLE), spec).x)
     assert "needs (n, 5)" in refused(npz(tmp_path / "b.npz", x=found.x, y=[1, 0, 1]), spec)
 
 

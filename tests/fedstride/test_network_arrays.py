@@ -14,7 +14,7 @@ from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.models.network_arrays import check_arrays
 from fedstride.tasks.models.networks_by_name import build
 from fedstride.tasks.models.tensors import load_arrays, to_arrays
-from fedstride.tasks.table import MODELS
+from fedstride.tasks.registry import MODELS
 
 ROW = Inputs(Kind.TABLE, (5,))
 

@@ -21,7 +21,7 @@ from fedstride.tasks.models.tensors import to_arrays
 from fedstride.tasks.networks.lenet import relu_pool
 from fedstride.tasks.networks.norms import BatchNorm1d, BatchNorm2d
 from fedstride.tasks.networks.windows import HALVE, Window, positions
-from fedstride.tasks.table import MODELS
+from fedstride.tasks.registry import MODELS
 
 
 def image(channels: int, height: int, width: int) -> Inputs:

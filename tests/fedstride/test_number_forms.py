@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from own_files import of_table, written
 
 from fedstride.errors import ConfigError, DataError
-from fedstride.tasks import own
+from fedstride.tasks import own_files
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own.tables.numbers import with_point
+from fedstride.tasks.own_files.tables.number_formats import with_point
 
 TASK = of_table(columns=("mass",), inputs=Inputs(Kind.TABLE, (1,)))
 
@@ -31,7 +31,7 @@ def read(folder: Path, cell: str, file: str = "", column: str = "") -> float:
     columns = f"[columns]\nmass = {{ {column} }}\nlabel = {{ least = 0, most = 1, whole = true }}\n"
     begin = 'targets = ["label"]\n' if column else ""
     said = f"{begin}[file]\n{file}\n{columns if column else ''}"
-    found = own.load(written(folder / "data.toml", f'path = "mine.csv"\nsplit_seed = 0\n{said}'), TASK)
+    found = own_files.load(written(folder / "data.toml", f'path = "mine.csv"\nsplit_seed = 0\n{said}'), TASK)
     return float(found.x[0, 0])
 
 
@@ -137,7 +137,7 @@ def test_what_no_unit_can_be(tmp_path: Path, unit: str) -> None:
 )
 def test_what_a_message_suggests_reads_the_number(value: float, blank: str) -> None:
     """The form that is named for a text gives the number that the text was made of."""
-    from fedstride.tasks.own.tables.numbers import what_to_say
+    from fedstride.tasks.own_files.tables.number_formats import what_to_say
 
     for thousands, decimal in ((blank, ","), (".", ","), ("'", "."), ("\u2019", ",")):
         text = f"{value:,.3f}".replace(",", "#").replace(".", decimal).replace("#", thousands)

@@ -11,7 +11,7 @@ import pytest
 from own_files import GREY, SPECS, class_folder, images, npz, of_images, of_table, of_texts, wav, written
 
 from fedstride.errors import FedstrideError
-from fedstride.tasks import own
+from fedstride.tasks import own_files
 from fedstride.tasks.inputs import Kind
 from fedstride.tasks.spec import Spec
 
@@ -85,13 +85,13 @@ def damaged(content: bytes, rng: np.random.Generator) -> bytes:
 def test_damaged_bytes(tmp_path: Path, make: Callable[[Path], tuple[Path, Path, Spec]]) -> None:
     (tmp_path / "data").mkdir()
     file, path, spec = make(tmp_path / "data")
-    assert len(own.load(path, spec).y)
+    assert len(own_files.load(path, spec).y)
     whole, rng = file.read_bytes(), np.random.default_rng(0)
     errors = []
     for _ in range(TRIES):
         file.write_bytes(damaged(whole, rng))
         try:
-            found = own.load(path, spec)
+            found = own_files.load(path, spec)
             assert len(found.x) == len(found.y) > 0
         except FedstrideError as error:
             errors.append(str(error))
@@ -102,5 +102,5 @@ def test_damaged_bytes(tmp_path: Path, make: Callable[[Path], tuple[Path, Path, 
 @pytest.mark.parametrize("path", ["~nobody-here/mine.npz", "a\0b.npz", "x" * 5000])
 def test_a_path_that_is_not_possible(path: str) -> None:
     with pytest.raises(FedstrideError) as caught:
-        own.load(path, of_images())
+        own_files.load(path, of_images())
     assert str(caught.value).isprintable() and len(str(caught.value)) < 800

@@ -23,7 +23,7 @@ from own_files import (
 )
 from PIL import Image
 
-from fedstride.tasks import own
+from fedstride.tasks import own_files
 from fedstride.tasks.forms.logmel import LogMel
 from fedstride.tasks.forms.tokens import tokens
 from fedstride.tasks.inputs import Inputs, Kind
@@ -45,7 +45,7 @@ def test_a_folder_with_one_subfolder_for_each_class(tmp_path: Path, suffix: str,
     folder = class_folder(tmp_path / "data", {"cat": 2, "dog": 0, "fox": 3}, shape, suffix)
     (folder / "README.txt").write_text("next to the class folders, not in one")
     (folder / "cat/.hidden").write_text("left by a file manager")
-    found = own.load(folder, of_images(shape))
+    found = own_files.load(folder, of_images(shape))
     assert found.x.shape == (5, *shape)
     assert (found.x.dtype, found.y.dtype) == (np.uint8, np.int64)
     np.testing.assert_array_equal(found.y, [0, 0, 2, 2, 2])
@@ -56,13 +56,13 @@ def test_colour_channels_keep_their_order(tmp_path: Path) -> None:
     folder = class_folder(tmp_path / "data", {"a": 0, "b": 0, "c": 0}, COLOUR)
     pixels = np.moveaxis(images(COLOUR, 1)[0], 0, -1)
     Image.fromarray(pixels).save(folder / "b/one.png")
-    found = own.load(folder, of_images(COLOUR))
+    found = own_files.load(folder, of_images(COLOUR))
     np.testing.assert_array_equal(found.x[0], np.moveaxis(pixels, -1, 0))
 
 
 def test_images_of_a_task_with_another_scale(tmp_path: Path) -> None:
     folder = class_folder(tmp_path / "data", {"a": 2, "b": 2, "c": 2})
-    found = own.load(folder, replace(of_images(), scale=1.0))
+    found = own_files.load(folder, replace(of_images(), scale=1.0))
     assert found.x.dtype == np.float32
     np.testing.assert_allclose(found.x[:, 0, 0, 0], np.array([0, 1, 10, 11, 20, 21]) / 255, rtol=1e-6)
 
@@ -110,20 +110,20 @@ def test_a_truncated_image_is_reported(tmp_path: Path) -> None:
 
 def test_names_that_are_numbers_are_sorted_by_their_value(tmp_path: Path) -> None:
     folder = class_folder(tmp_path / "data", {str(k): 1 for k in range(11)})
-    np.testing.assert_array_equal(own.load(folder, of_images(classes=11)).y, np.arange(11))
+    np.testing.assert_array_equal(own_files.load(folder, of_images(classes=11)).y, np.arange(11))
 
 
 @pytest.mark.parametrize("names", [(), ("x", "y", "z")])
 def test_names_that_are_not_class_names_are_sorted(tmp_path: Path, names: tuple[str, ...]) -> None:
     folder = class_folder(tmp_path / "data", {"wolf": 1, "ape": 1, "fox": 1})
-    found = own.load(folder, replace(of_images(), names=names))
+    found = own_files.load(folder, replace(of_images(), names=names))
     assert found.x[:, 0, 0, 0].tolist() == [10, 20, 0]
 
 
 def test_class_names_decide_the_order(tmp_path: Path) -> None:
     spec = replace(of_images(), names=("malignant", "benign", "unclear"))
     folder = class_folder(tmp_path / "data", {"benign": 2, "malignant": 1})  # a class may be missing
-    found = own.load(folder, spec)
+    found = own_files.load(folder, spec)
     assert (found.y.tolist(), found.x[:, 0, 0, 0].tolist()) == ([0, 1, 1], [10, 0, 1])
 
 
@@ -178,12 +178,12 @@ def recordings(root: Path) -> tuple[Path, list[np.ndarray]]:
 def test_recordings_as_samples(tmp_path: Path) -> None:
     folder, signals = recordings(tmp_path / "data")
     spec = replace(SPECS[Kind.SIGNAL], inputs=Inputs(Kind.SIGNAL, (1, 520)))
-    found = own.load(folder, spec)
+    found = own_files.load(folder, spec)
     assert found.x.dtype == np.int16 and found.y.tolist() == [0, 1, 2]
     np.testing.assert_array_equal(found.x[0, 0], np.append(signals[0], np.zeros(120)))
     np.testing.assert_array_equal(found.x[1, 0], signals[1])
     np.testing.assert_array_equal(found.x[2, 0], signals[2][:520])
-    other = own.load(folder, replace(spec, scale=1.0))
+    other = own_files.load(folder, replace(spec, scale=1.0))
     assert other.x.dtype == np.float32
     np.testing.assert_allclose(other.x, found.x / 32768, rtol=1e-6)
 
@@ -194,7 +194,7 @@ def test_recordings_as_log_mel_features(tmp_path: Path, samples: int) -> None:
     folder, signals = recordings(tmp_path / "data")
     log_mel = LogMel(8000, bands=8)
     spec = Spec(Inputs(Kind.FRAMES, log_mel.shape(samples)), 3, reading=Reading(rate=8000))
-    found = own.load(folder, spec)
+    found = own_files.load(folder, spec)
     assert spec.inputs.shape == (5, 8) and found.x.dtype == np.float32
     for x, signal in zip(found.x, signals, strict=True):
         whole = np.pad(signal, (0, 600))[:samples]
@@ -205,7 +205,7 @@ def test_other_windows_give_other_features(tmp_path: Path) -> None:
     folder, _ = recordings(tmp_path / "data")
     first = Spec(Inputs(Kind.FRAMES, (3, 4)), 3, reading=Reading(rate=8000))
     second = replace(first, reading=Reading(rate=8000, window=20.0, step=15.0))
-    assert not np.allclose(own.load(folder, first).x, own.load(folder, second).x)
+    assert not np.allclose(own_files.load(folder, first).x, own_files.load(folder, second).x)
 
 
 def test_recordings_that_are_refused(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_texts(tmp_path: Path) -> None:
     for number, text in enumerate(texts):
         mark = "\ufeff" if number == 1 else ""
         written(tmp_path / "data" / ("good" if number < 3 else "bad") / f"{number}.txt", mark + text)
-    found = own.load(tmp_path / "data", of_texts(names=("good", "bad")))
+    found = own_files.load(tmp_path / "data", of_texts(names=("good", "bad")))
     assert found.y.tolist() == [0, 0, 0, 1]
     np.testing.assert_array_equal(found.x, tokens(texts, 4, 1000))
     assert found.x.dtype == np.uint16 and found.x[3].tolist() == [0] * 4

@@ -16,15 +16,15 @@ from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
 from fedstride.errors import ConfigError
-from fedstride.tasks import own
+from fedstride.tasks import own_files
+from fedstride.tasks.data_toml.dictionary_file import read_examples
+from fedstride.tasks.data_toml.site import read_site
 from fedstride.tasks.datasets.nodes import own_images
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own.node_process import checked
-from fedstride.tasks.own.readers.images import DEEP
-from fedstride.tasks.own.unlabelled import read as to_predict
+from fedstride.tasks.own_files.node_process import checked
+from fedstride.tasks.own_files.readers.images import DEEP
+from fedstride.tasks.own_files.unlabelled import read as to_predict
 from fedstride.tasks.reading import Reading
-from fedstride.tasks.site_file.dictionary_file import read_examples
-from fedstride.tasks.site_file.site import read_site
 from fedstride.tasks.spec import Spec
 
 SECRET = "Mustermann^Erika"
@@ -59,12 +59,12 @@ def test_sizes_become_the_tasks(tmp_path: Path) -> None:
         image[:, : width // 2] = 200
         folder(tmp_path / "data")
         Image.fromarray(image).save(tmp_path / f"data/{name}.png")
-    found = own.load(tmp_path / "data", task(resize="stretch"))
+    found = own_files.load(tmp_path / "data", task(resize="stretch"))
     assert found.x.shape == (4, 1, 6, 8) and found.y.tolist() == [0, 0, 1, 1]
     assert (found.x[:, 0, :, 0] == 200).all() and (found.x[:, 0, :, -1] == 0).all()
     alone = np.asarray(Image.open(tmp_path / "data/no/a.png"))
     np.testing.assert_array_equal(found.x[0, 0], alone)  # nothing changes an image of the right size
-    assert own.load(tmp_path / "data", task(resize="stretch")).content == found.content
+    assert own_files.load(tmp_path / "data", task(resize="stretch")).content == found.content
 
 
 @pytest.mark.parametrize(("how", "corner", "middle"), [("stretch", 90, 90), ("crop", 90, 90), ("pad", 0, 90)])
@@ -214,9 +214,9 @@ def test_a_site_says_that_its_files_are_of_any_form(tmp_path: Path) -> None:
     assert "another size" not in strict["faults"][0] and "has size 33x17 and mode RGBA" in strict["faults"][0]
     free = read_site(written(tmp_path / "free.toml", said + "any_form = true\n"))
     assert checked({"check": free.plain()}) == {"rows": 1, "faults": []}
-    assert own.load(tmp_path / "free.toml", task(resize="pad", convert=True)).x.shape == (1, 1, 6, 8)
+    assert own_files.load(tmp_path / "free.toml", task(resize="pad", convert=True)).x.shape == (1, 1, 6, 8)
     with pytest.raises(ConfigError, match=r"spec\.shape"):
-        own.load(tmp_path / "free.toml", task((1, 8, 8), resize="pad", convert=True))
+        own_files.load(tmp_path / "free.toml", task((1, 8, 8), resize="pad", convert=True))
 
 
 @pytest.mark.parametrize("said", [{"any_form": 3}, {"any_form": True, "kind": "tokens"}])
@@ -313,7 +313,7 @@ def test_nothing_of_a_patient_is_read(tmp_path: Path, monkeypatch: pytest.Monkey
     data = folder(tmp_path / "data")
     for name in ("no/a", "yes/b", "yes/c"):
         dicom(data / f"{name}.dcm", np.zeros((6, 8), np.int16))
-    found = own.load(data, task(**HOUNSFIELD))
+    found = own_files.load(data, task(**HOUNSFIELD))
     assert found.x.shape == (3, 1, 6, 8) and "Rows" in seen and not [each for each in seen if "Patient" in each]
 
 
@@ -367,7 +367,7 @@ def test_a_class_folder_of_volumes_and_images(tmp_path: Path) -> None:
     nibabel.save(nibabel.Nifti1Image(np.full((8, 6, 3), 9.0), np.eye(4)), data / "no/a.nii.gz")
     dicom(data / "yes/b.dcm", np.full((6, 8), 9, np.int16))
     Image.new("L", (8, 6), 9).save(data / "yes/c.png")
-    found = own.load(data, task(window=[0, 255]))
+    found = own_files.load(data, task(window=[0, 255]))
     assert (found.x == 9).all() and found.y.tolist() == [0, 1, 1]
 
 

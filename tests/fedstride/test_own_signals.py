@@ -11,13 +11,13 @@ import pytest
 from own_files import npz, refused, written
 
 from fedstride.errors import ConfigError
-from fedstride.tasks import own
+from fedstride.tasks import own_files
+from fedstride.tasks.data_toml.site import read_site
 from fedstride.tasks.datasets.signals import own_signals
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own.node_process import checked
-from fedstride.tasks.own.unlabelled import of_frame
-from fedstride.tasks.own.unlabelled import read as to_predict
-from fedstride.tasks.site_file.site import read_site
+from fedstride.tasks.own_files.node_process import checked
+from fedstride.tasks.own_files.unlabelled import of_frame
+from fedstride.tasks.own_files.unlabelled import read as to_predict
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.statistics.over_sites import names, of_examples
 
@@ -48,7 +48,7 @@ def test_the_same_examples_in_every_layout(tmp_path: Path, name: str) -> None:
         table().to_parquet(tmp_path / name)
     else:
         table().to_csv(tmp_path / name, index=False)
-    found = own.load(tmp_path / name, task())
+    found = own_files.load(tmp_path / name, task())
     np.testing.assert_array_equal(found.x, SIGNALS)
     np.testing.assert_array_equal(found.y, LABELS)
     np.testing.assert_array_equal(to_predict(tmp_path / name, task()).x, SIGNALS)
@@ -81,13 +81,13 @@ label = ["no", "yes"]
 """
     site = read_site(written(tmp_path / "data.toml", said))
     assert checked({"check": site.plain()}) == {"rows": 12, "faults": []}
-    found = own.load(tmp_path / "data.toml", task())
+    found = own_files.load(tmp_path / "data.toml", task())
     np.testing.assert_allclose(found.x, SIGNALS, rtol=1e-5)
     for settings in ({"samples": 8}, {"channels": ["I", "V3"]}):
         with pytest.raises(ConfigError, match=r"reading\.columns: "):
-            own.load(tmp_path / "data.toml", task(**settings))
+            own_files.load(tmp_path / "data.toml", task(**settings))
     with pytest.raises(ConfigError, match=r"spec\.shape: .* all samples of I, which has more"):
-        own.load(tmp_path / "data.toml", task(samples=6))
+        own_files.load(tmp_path / "data.toml", task(samples=6))
     loud = read_site(written(tmp_path / "loud.toml", said.replace("most = 9", "most = 0.5")))
     assert any(line.startswith("column 'I_") for line in checked({"check": loud.plain()})["faults"])
 

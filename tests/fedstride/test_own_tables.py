@@ -14,11 +14,11 @@ import pytest
 from own_files import LABELS, SPECS, VALUES, of_table, of_texts, refused, written
 
 from fedstride.errors import ConfigError
-from fedstride.tasks import own
+from fedstride.tasks import own_files
 from fedstride.tasks.forms.columns import Column, parsed
 from fedstride.tasks.forms.tokens import tokens
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own.tables import rows, table_file
+from fedstride.tasks.own_files.tables import rows, table_file
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec, Target
 
@@ -89,7 +89,7 @@ def test_columns_are_chosen_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write, chunk: int
 ) -> None:
     monkeypatch.setattr(rows, "CHUNK", chunk)
-    found = own.load(write(tmp_path, ROWS), of_table())
+    found = own_files.load(write(tmp_path, ROWS), of_table())
     assert (found.x.dtype, found.y.dtype) == (np.float32, np.int64)
     np.testing.assert_array_equal(found.x, np.array(X, np.float32))
     assert found.y.tolist() == [0, 1, 1]
@@ -101,7 +101,7 @@ def test_many_rows_in_several_chunks(tmp_path: Path, write: Write) -> None:
     rng = np.random.default_rng(0)
     table = {"b": rng.normal(size=10_000), "label": rng.integers(0, 3, 10_000), "a": rng.normal(size=10_000)}
     spec = Spec(Inputs(Kind.TABLE, (2,)), 3, reading=Reading(columns=("a", "b")))
-    found = own.load(write(tmp_path, {name: each.tolist() for name, each in table.items()}), spec)
+    found = own_files.load(write(tmp_path, {name: each.tolist() for name, each in table.items()}), spec)
     np.testing.assert_array_equal(found.x, np.stack([table["a"], table["b"]], 1).astype(np.float32))
     np.testing.assert_array_equal(found.y, table["label"])
 
@@ -119,7 +119,7 @@ def test_many_rows_in_several_chunks(tmp_path: Path, write: Write) -> None:
 def test_classes(
     tmp_path: Path, write: Write, given: list[Any], names: tuple[str, ...], labels: list[int]
 ) -> None:
-    assert own.load(write(tmp_path, {**ROWS, "label": given}), of_table(names=names)).y.tolist() == labels
+    assert own_files.load(write(tmp_path, {**ROWS, "label": given}), of_table(names=names)).y.tolist() == labels
 
 
 @pytest.mark.parametrize(("write", "one"), [(as_csv, 1), (as_csv, 1.0), (as_parquet, 1.0), (as_parquet, True)])
@@ -127,14 +127,14 @@ def test_labels(tmp_path: Path, write: Write, one: Any) -> None:
     zero = type(one)(0)
     table = {**ROWS, "flu": [one, zero, one], "cold": [zero, zero, one]}
     spec = of_table(target=LABELS.target, targets=("cold", "flu"))
-    found = own.load(write(tmp_path, table), spec)
+    found = own_files.load(write(tmp_path, table), spec)
     assert found.y.dtype == np.uint8 and found.y.tolist() == [[0, 1], [0, 0], [1, 1]]
 
 
 @FORMATS
 def test_values(tmp_path: Path, write: Write) -> None:
     table = {**ROWS, "sys": [120, 130.5, -1], "dia": [80.0, 1e-3, 5e10]}
-    found = own.load(write(tmp_path, table), of_table(target=VALUES.target, targets=("dia", "sys")))
+    found = own_files.load(write(tmp_path, table), of_table(target=VALUES.target, targets=("dia", "sys")))
     assert found.y.dtype == np.float32
     np.testing.assert_array_equal(found.y, np.array([[80, 120], [1e-3, 130.5], [5e10, -1]], np.float32))
 
@@ -143,7 +143,7 @@ def test_values(tmp_path: Path, write: Write) -> None:
 def test_texts(tmp_path: Path, write: Write) -> None:
     table = {"body": ["the cat", "", "a dog"], "label": [1, 0, 1], "title": ["News!", "Only this", ""]}
     spec = of_texts(6, texts=("title", "body"))
-    found = own.load(write(tmp_path, table), spec)
+    found = own_files.load(write(tmp_path, table), spec)
     np.testing.assert_array_equal(found.x, tokens(["News! the cat", "Only this", "a dog"], 6, 1000))
     assert found.x.dtype == np.uint16 and found.y.tolist() == [1, 0, 1]
 
@@ -151,14 +151,14 @@ def test_texts(tmp_path: Path, write: Write) -> None:
 @FORMATS
 def test_texts_with_values(tmp_path: Path, write: Write) -> None:
     spec = of_texts(target=Target.VALUES, outputs=1, targets=("stars",))
-    found = own.load(write(tmp_path, {"text": ["a", "b"], "stars": [4.5, 1]}), spec)
+    found = own_files.load(write(tmp_path, {"text": ["a", "b"], "stars": [4.5, 1]}), spec)
     assert found.y.tolist() == [[4.5], [1.0]]
 
 
 @FORMATS
 def test_missing_numbers_become_nan_if_the_task_says_so(tmp_path: Path, write: Write) -> None:
     table = {**ROWS, "age": [50.0, None, float("nan")], "stage": ["I", None, "II"]}
-    found = own.load(write(tmp_path, table), of_table(missing="mean"))
+    found = own_files.load(write(tmp_path, table), of_table(missing="mean"))
     nan = np.nan
     expected = [[50, 70.5, 1, 0, 0], [nan, 81.25, nan, nan, nan], [nan, 0.1, 0, 1, 0]]
     np.testing.assert_array_equal(found.x, np.array(expected, np.float32))
@@ -166,13 +166,13 @@ def test_missing_numbers_become_nan_if_the_task_says_so(tmp_path: Path, write: W
 
 def test_blanks_around_cells_and_names_do_not_count(tmp_path: Path) -> None:
     path = written(tmp_path / "mine.csv", "label, age ,mass,stage\n 1 , 50,\t70.5 , I\n")
-    found = own.load(path, of_table())
+    found = own_files.load(path, of_table())
     assert (found.x.tolist(), found.y.tolist()) == ([[50.0, 70.5, 1.0, 0.0, 0.0]], [1])
 
 
 def test_categories_with_signs(tmp_path: Path) -> None:
     spec = of_table(columns=("pay=<=50K|>50K",), inputs=Inputs(Kind.TABLE, (2,)))
-    assert own.load(as_csv(tmp_path, {"pay": [">50K", "<=50K"], "label": [0, 1]}), spec).x.tolist() == [
+    assert own_files.load(as_csv(tmp_path, {"pay": [">50K", "<=50K"], "label": [0, 1]}), spec).x.tolist() == [
         [0, 1],
         [1, 0],
     ]
@@ -333,7 +333,7 @@ def test_columns_of_another_type_in_parquet(tmp_path: Path) -> None:
 def test_a_task_that_does_not_say_how_a_table_is_read(tmp_path: Path, spec: Spec, said: str) -> None:
     path = as_csv(tmp_path, ROWS)
     with pytest.raises(ConfigError, match=said):
-        own.load(path, spec)
+        own_files.load(path, spec)
 
 
 def test_how_a_column_is_written() -> None:

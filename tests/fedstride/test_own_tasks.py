@@ -13,13 +13,13 @@ from real_data import REAL, real
 
 from fedstride.errors import ConfigError, DataError
 from fedstride.settings import MOST_CLASSES
-from fedstride.tasks import data, own
+from fedstride.tasks import data, own_files
 from fedstride.tasks.forms.tokens import tokens
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.partitions import schemes
 from fedstride.tasks.reading import Reading
+from fedstride.tasks.registry import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.table import MODELS, PARTITIONS, TASKS
 
 pytestmark = pytest.mark.usefixtures("forgotten_data")
 
@@ -147,14 +147,14 @@ def test_such_a_task_has_nothing_to_divide() -> None:
 
 def test_images_for_the_task(tmp_path: Path) -> None:
     folder = class_folder(tmp_path / "data", {"cat": 1, "dog": 2})
-    found = own.load(folder, spec_of("own_images", classes=["dog", "cat"], shape=[1, 4, 5]))
+    found = own_files.load(folder, spec_of("own_images", classes=["dog", "cat"], shape=[1, 4, 5]))
     assert found.y.tolist() == [0, 0, 1]
 
 
 def test_a_table_for_the_task(tmp_path: Path) -> None:
     path = written(tmp_path / "mine.csv", "sex,age,label\nf,40,ill\nm,,well\n")
     spec = spec_of("own_table", columns=["age", "sex=f|m"], classes=["well", "ill"], missing="mean")
-    found = own.load(path, spec)
+    found = own_files.load(path, spec)
     np.testing.assert_array_equal(found.x, np.array([[40, 1, 0], [np.nan, 0, 1]], np.float32))
     assert found.y.tolist() == [1, 0]
 
@@ -162,7 +162,7 @@ def test_a_table_for_the_task(tmp_path: Path) -> None:
 def test_texts_for_the_task(tmp_path: Path) -> None:
     path = written(tmp_path / "mine.csv", "title,body,topic\nNews,of today,2\n")
     spec = spec_of("own_texts", classes=3, columns=["title", "body"], target="topic", length=4, vocabulary=100)
-    found = own.load(path, spec)
+    found = own_files.load(path, spec)
     np.testing.assert_array_equal(found.x, tokens(["News of today"], 4, 100))
     assert found.y.tolist() == [2]
 
@@ -172,7 +172,7 @@ def test_recordings_for_the_task(tmp_path: Path, features: str) -> None:
     wav(tmp_path / "data/yes/a.wav", np.arange(5000))
     wav(tmp_path / "data/no/b.wav", np.arange(50))
     spec = spec_of("own_sounds", classes=["yes", "no"], rate=8000, seconds=0.5, features=features)
-    found = own.load(tmp_path / "data", spec)
+    found = own_files.load(tmp_path / "data", spec)
     assert found.x.shape == (2, *spec.inputs.shape) and found.y.tolist() == [0, 1]
     MODELS.make(MODELS.config("mlp")(width=4), spec.inputs, spec.outputs)
 
@@ -192,7 +192,7 @@ def test_a_csv_file_for_a_table_of_scikit_learn(tmp_path: Path, name: str) -> No
         for x, y in zip(source.train_x.tolist(), source.train_y, strict=True):
             target = source.spec.names[y] if source.spec.classes else float(y[0])
             writer.writerow([target, *reversed(x)])
-    found = own.load(tmp_path / "mine.csv", source.spec)
+    found = own_files.load(tmp_path / "mine.csv", source.spec)
     np.testing.assert_array_equal(found.x, source.train_x)
     np.testing.assert_array_equal(found.y, source.train_y)
 
@@ -207,7 +207,7 @@ def test_recordings_for_the_spoken_digits(tmp_path: Path, features: str) -> None
         folder = tmp_path / "data" / path.name[0]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / path.name).symlink_to(path)
-    found = own.load(tmp_path / "data", source.spec)
+    found = own_files.load(tmp_path / "data", source.spec)
     first = np.array([np.flatnonzero(source.train_y == digit)[0] for digit in range(10)])
     assert len(found.y) == len(recordings) > 10 and source.spec.reading.rate == 8000
     np.testing.assert_array_equal(

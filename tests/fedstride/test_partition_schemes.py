@@ -16,7 +16,7 @@ from fedstride.errors import DataError
 from fedstride.tasks.partitions import by_classes as by_class
 from fedstride.tasks.partitions import client_sizes
 from fedstride.tasks.partitions import schemes as schemes
-from fedstride.tasks.partitions.divisible import Divisible
+from fedstride.tasks.partitions.divisible_examples import Divisible
 
 Draw = Callable[..., list[np.ndarray]]
 TEN = Divisible(4000, np.random.default_rng(0).permutation(np.repeat(np.arange(10), 400)))

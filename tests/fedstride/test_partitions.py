@@ -20,10 +20,10 @@ from fedstride.parts import Choice
 from fedstride.tasks.data import Data
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.partitions import schemes
-from fedstride.tasks.partitions.divisible import Divisible
+from fedstride.tasks.partitions.divisible_examples import Divisible
 from fedstride.tasks.partitions.schemes import partition
+from fedstride.tasks.registry import PARTITIONS
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.table import PARTITIONS
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))  # 600 examples
 SOURCE = Divisible(600, LABELS, np.random.default_rng(1).integers(0, 25, 600))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import data
 from fedstride.tasks.partitions import schemes
-from fedstride.tasks.partitions.divisible import Divisible
+from fedstride.tasks.partitions.divisible_examples import Divisible
 from fedstride.tasks.proxy import counts_of_classes, positions
-from fedstride.tasks.table import PARTITIONS, TASKS
+from fedstride.tasks.registry import PARTITIONS, TASKS
 
 
 def load(name: str = "mnist5k", **values: Any) -> data.Data:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
-from fedstride.settings import REQUIRED, Field, Kind, Setting, check, check_fields, fields_of
+from fedstride.settings import REQUIRED, Field, Influence, Setting, check, check_fields, fields_of
 
 NAN, INF = float("nan"), float("inf")
 PROPERTY = settings(max_examples=200, deadline=None, database=None, derandomize=True)
@@ -94,7 +94,7 @@ def test_only_given_values_are_checked_and_the_path_precedes_the_key() -> None:
 
 
 def test_kinds_as_text() -> None:
-    assert [str(kind) for kind in Kind] == ["method", "setting", "chance", "none"]
+    assert [str(kind) for kind in Influence] == ["method", "setting", "chance", "none"]
 
 
 # ---------------------------------------------------------------- types

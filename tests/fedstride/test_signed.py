@@ -11,12 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
-from fedstride.messages.signed_runs import DOMAIN, Asked, Form, Signed, Terms, load, parse_body, same, to_sign
-from fedstride.messages.varying import Varies
+from fedstride.messages.signed_runs import (
+    DOMAIN,
+    MessageContent,
+    MessageForm,
+    Signed,
+    Terms,
+    load,
+    parse_body,
+    same,
+    to_sign,
+)
+from fedstride.messages.varying_values import Varies
 
 NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.booleans()
 VALUES = NUMBERS | st.text() | st.lists(st.text()) | st.lists(st.floats(-1, 1)) | st.lists(st.integers(-9, 9))
-FORM = Form(
+FORM = MessageForm(
     "training",
     "train",
     {"lr": 0.1, "names": ["a"]},
@@ -41,13 +51,16 @@ TERMS = Terms(
 @given(st.dictionaries(st.text(), VALUES), st.dictionaries(st.text(), VALUES))
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 def test_what_is_signed_is_read_back_with_the_same_types(one: dict[str, Any], other: dict[str, Any]) -> None:
-    forms = (Form("a", "query", one, {}, {}), Form("b", "train", one | other, {}, {"x": "y"}, ("x",)))
+    forms = (
+        MessageForm("a", "query", one, {}, {}),
+        MessageForm("b", "train", one | other, {}, {"x": "y"}, ("x",)),
+    )
     found = parse_body(replace(TERMS, forms=forms).body())
     assert found.body() == replace(TERMS, forms=forms).body() and found.body().isascii()
     for form, read in zip(forms, found.forms, strict=True):
         assert read.fixed.keys() == form.fixed.keys()
         assert all(same(read.fixed[key], form.fixed[key]) for key in form.fixed)
-        assert read.differences(Asked(form.kind, form.fixed, {})) == []
+        assert read.differences(MessageContent(form.kind, form.fixed, {})) == []
 
 
 def test_the_bytes_that_are_signed_begin_with_a_word_of_their_own() -> None:

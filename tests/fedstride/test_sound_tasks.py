@@ -21,7 +21,7 @@ from fedstride.tasks.forms import wav
 from fedstride.tasks.forms.logmel import LogMel
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.models.tensors import Examples
-from fedstride.tasks.table import MODELS
+from fedstride.tasks.registry import MODELS
 
 pytestmark = pytest.mark.usefixtures("forgotten_data")
 CPU = torch.device("cpu")

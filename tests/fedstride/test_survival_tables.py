@@ -10,11 +10,11 @@ from desk import play
 from own_files import npz, refused, written
 
 from fedstride.errors import ConfigError
-from fedstride.tasks import own
+from fedstride.tasks import own_files
+from fedstride.tasks.data_toml.site import read_site
 from fedstride.tasks.datasets.nodes import own_table
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.reading import Reading
-from fedstride.tasks.site_file.site import read_site
 from fedstride.tasks.spec import Spec, Target
 from lab.prediction.model import load
 
@@ -39,7 +39,7 @@ def table(seed: int, rows: int = 240) -> str:
 
 
 def test_time_and_event_are_read_in_the_order_of_the_task(tmp_path: Path) -> None:
-    found = own.load(written(tmp_path / "mine.csv", TABLE), SPEC)
+    found = own_files.load(written(tmp_path / "mine.csv", TABLE), SPEC)
     assert found.y.tolist() == [[14.5, 1.0], [0.0, 0.0], [200.0, 1.0]] and found.y.dtype == np.float32
     assert found.x.tolist() == [[61, 1, 0], [70, 0, 1], [44, 0, 1]]
 
@@ -78,7 +78,7 @@ def test_arrays_that_are_no_times_and_events_are_refused(y: object, words: str, 
 
 
 def test_arrays_of_times_and_events(tmp_path: Path) -> None:
-    found = own.load(npz(tmp_path / "mine.npz", x=X, y=np.array([[3, 1], [4, 0]])), SPEC)
+    found = own_files.load(npz(tmp_path / "mine.npz", x=X, y=np.array([[3, 1], [4, 0]])), SPEC)
     assert found.y.tolist() == [[3.0, 1.0], [4.0, 0.0]]
 
 

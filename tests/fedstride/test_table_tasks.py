@@ -16,8 +16,8 @@ from fedstride.tasks import data
 from fedstride.tasks.datasets import tables
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.models.tensors import Examples
+from fedstride.tasks.registry import MODELS, TASKS
 from fedstride.tasks.spec import Target
-from fedstride.tasks.table import MODELS, TASKS
 
 CPU = torch.device("cpu")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from fedstride.settings import REQUIRED
 from fedstride.tasks import data
 from fedstride.tasks.goals import figures_of
+from fedstride.tasks.registry import TASKS
 from fedstride.tasks.spec import LOSSES, Target
-from fedstride.tasks.table import TASKS
 
 PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
 ROWS = [

@@ -20,7 +20,7 @@ from fedstride.tasks.datasets.splits import stratified
 from fedstride.tasks.forms.tokens import number, tokens, words
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.models.tensors import Examples
-from fedstride.tasks.table import MODELS
+from fedstride.tasks.registry import MODELS
 
 pytestmark = pytest.mark.usefixtures("forgotten_data")
 

@@ -10,7 +10,7 @@ from own_files import COLOUR, of_images
 from PIL import Image
 
 from fedstride.errors import DataError
-from fedstride.tasks import own
+from fedstride.tasks import own_files
 from fedstride.tasks.datasets import folders
 from fedstride.tasks.forms.images import ORIENTATION
 
@@ -55,7 +55,7 @@ def turned(orientation: int) -> Image.Exif:
 )
 def test_all_orientations(tmp_path: Path, name: str, how: dict[str, object], orientation: int) -> None:
     written(tmp_path, name, STORED[orientation], turned(orientation), **how)
-    found = own.load(tmp_path, of_images(COLOUR)).x[0]
+    found = own_files.load(tmp_path, of_images(COLOUR)).x[0]
     difference = np.abs(np.moveaxis(found, 0, -1).astype(int) - SEEN)
     assert difference.max() <= (0 if name != "a.jpg" else 90) and difference.mean() < 12
 
@@ -65,19 +65,19 @@ def test_all_orientations(tmp_path: Path, name: str, how: dict[str, object], ori
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 def test_damaged_exif_is_none(tmp_path: Path, name: str, exif: bytes) -> None:
     written(tmp_path, name, SEEN, exif)
-    assert own.load(tmp_path, of_images(COLOUR)).x.shape == (1, 3, 4, 5)
+    assert own_files.load(tmp_path, of_images(COLOUR)).x.shape == (1, 3, 4, 5)
 
 
 @pytest.mark.parametrize("number", [0, 9, 153, 65535])
 def test_an_orientation_that_does_not_exist(tmp_path: Path, number: int) -> None:
     written(tmp_path, "a.png", SEEN, turned(number))
-    np.testing.assert_array_equal(np.moveaxis(own.load(tmp_path, of_images(COLOUR)).x[0], 0, -1), SEEN)
+    np.testing.assert_array_equal(np.moveaxis(own_files.load(tmp_path, of_images(COLOUR)).x[0], 0, -1), SEEN)
 
 
 def test_the_size_is_that_of_the_image_as_it_is_seen(tmp_path: Path) -> None:
     written(tmp_path, "a.png", SEEN, turned(6))
     with pytest.raises(DataError, match="has size 4x5"):
-        own.load(tmp_path, of_images(COLOUR))
+        own_files.load(tmp_path, of_images(COLOUR))
 
 
 def test_images_of_published_folders_too(tmp_path: Path) -> None:

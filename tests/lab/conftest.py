@@ -9,7 +9,7 @@ import pytest
 from folders import Call
 
 from lab.cli import main as cli
-from lab.results.runs import Run, find_runs
+from lab.results.run_folders import Run, find_runs
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedstride.arrays.named import to_record, views
 from fedstride.flower import identity
 from fedstride.messages import wire
-from lab.attacks.grid import replace, updates_in
+from lab.attacks.attacking_grid import replace, updates_in
 from lab.attacks.rules import Attack, Present, drawn_order, z_max
 from server_app.config.attacks import ATTACKS
 

@@ -59,7 +59,7 @@ def test_the_fedavg_comparison_run_has_the_same_seed_and_budget(call, tmp_path: 
 
 
 def test_fedavg_gets_the_mini_batches_of_two_d_lrd() -> None:
-    from lab.engine.comparison import counterpart
+    from lab.engine.fedavg_comparison import counterpart
     from server_app.config.compose import compose
 
     other = counterpart(
@@ -88,7 +88,7 @@ def test_fedavg_gets_the_mini_batches_of_two_d_lrd() -> None:
 def test_the_fedavg_comparison_run_has_the_weighting_of_the_innermost_rule(
     overrides: list[str], weighting: str
 ) -> None:
-    from lab.engine.comparison import counterpart
+    from lab.engine.fedavg_comparison import counterpart
     from server_app.config.compose import compose
 
     other = counterpart(compose(overrides), Path("x"))

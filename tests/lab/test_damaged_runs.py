@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from folders import Call, config, make
 
-from lab.results.runs import find_runs, load
+from lab.results.run_folders import find_runs, load
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from fedstride.flower.for_nodes import connecting
 from lab import doctor
-from lab.flower.command import free_port
+from lab.flower.flower_command import free_port
 
 
 class SuperLinkLike(http.server.BaseHTTPRequestHandler):

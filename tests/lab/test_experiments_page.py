@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from folders import Call
 
-from lab.experiments import COMMAND, details, listing, reference, summary
-from server_app.config.presets import papers
-from server_app.config.presets.presets import names
+from lab.experiments_page import COMMAND, details, listing, reference, summary
+from server_app.config.presets import facts_of_papers
+from server_app.config.presets.computed_settings import names
 
 PAGE = Path(__file__).parents[2] / "docs/experiments.md"
 
@@ -23,9 +23,9 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_the_page_has_every_experiment_and_every_choice() -> None:
     page = reference()
-    assert all(f"`{name}`" in page for name in papers.experiment_names())
-    for paper in papers.papers():
-        assert all(choice.why in page for choice in papers.chosen(paper))
+    assert all(f"`{name}`" in page for name in facts_of_papers.experiment_names())
+    for paper in facts_of_papers.papers():
+        assert all(choice.why in page for choice in facts_of_papers.chosen(paper))
 
 
 def test_the_list_is_grouped_by_paper() -> None:
@@ -38,8 +38,8 @@ def test_the_list_is_grouped_by_paper() -> None:
         "FedLWS (Shi et al., ICLR 2025)",
         "FedNNNN (Nagura, Bian, Sato)",
     ]
-    assert sum(line.startswith("    ") for line in lines) == len(papers.experiment_names())
-    assert len(list(summary())) == 3 + len(papers.papers())
+    assert sum(line.startswith("    ") for line in lines) == len(facts_of_papers.experiment_names())
+    assert len(list(summary())) == 3 + len(facts_of_papers.papers())
 
 
 @pytest.mark.parametrize("name", names()[::10])

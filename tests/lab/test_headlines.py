@@ -12,7 +12,7 @@ from folders import Call, config, lines, make
 from fedstride.errors import ConfigError
 from lab.plots import draw, kind
 from lab.report import report
-from lab.results.runs import Run, by_headline, load
+from lab.results.run_folders import Run, by_headline, load
 from lab.results.tables import Statistic, compare_all
 
 RMSE, AUROC, ACCURACY = "test/rmse", "local/auroc", "test/accuracy"

@@ -13,7 +13,7 @@ from fedstride.errors import ConfigError
 from lab.plots import draw
 from lab.plots.canvas import save
 from lab.report import report
-from lab.results.runs import load
+from lab.results.run_folders import load
 from server_app.reports.curve import draw as draw_curve
 from server_app.reports.plot_style import LONGEST, legend_label, literal, new_figure, save_figure, shown
 

@@ -11,12 +11,12 @@ from folders import Call, config, make
 
 import lab.papers
 from fedstride.errors import ConfigError
-from fedstride.tasks.table import MODELS, PARTITIONS
+from fedstride.tasks.registry import MODELS, PARTITIONS
 from lab.papers import experiment, experiment_names, experiment_of, paper_table, table_names
 from lab.papers.matching import canonical, deviations, is_line, misfits
 from lab.papers.side_by_side import printed, side_by_side
-from lab.results.formats import Form, write
-from lab.results.runs import Run
+from lab.results.formats import TableFormat, write
+from lab.results.run_folders import Run
 from lab.results.tables import Statistic
 from server_app.config.schema import Config
 
@@ -312,7 +312,7 @@ def test_tables_that_no_run_measures_are_printed_without_our_results() -> None:
 def test_every_table_can_be_printed_in_every_format(name: str) -> None:
     made = side_by_side(paper_table(name), [])
     assert made.grid() == printed(paper_table(name))
-    for form in Form:
+    for form in TableFormat:
         assert len(write([(made.grid(), made.sheet())], form).splitlines()) > len(paper_table(name).rows)
 
 

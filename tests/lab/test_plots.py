@@ -19,16 +19,16 @@ from fedstride.tasks.data import Data
 from fedstride.tasks.spec import Spec
 from lab.plots import KINDS, draw, kind, numbers_of_methods
 from lab.plots.canvas import drawn, heat_map, save
-from lab.plots.labels import Counts, counts_of, draw_labels, maps_of
-from lab.plots.labels import figure as label_figure
-from lab.plots.panels import Band, Lines, Map, over_rounds, some
-from lab.plots.panels import Figure as DrawnOf
+from lab.plots.panels import Band, LinePanel, Map, over_rounds, some
+from lab.plots.panels import PlotFigure as DrawnOf
+from lab.plots.partition_labels import Counts, counts_of, draw_labels, maps_of
+from lab.plots.partition_labels import figure as label_figure
 from lab.plots.reliability import DIAGONAL
+from lab.report.browser_panels import data
 from lab.report.charts import charts
 from lab.report.diagnostics import diagnostics as diagnostics_of
-from lab.report.drawings import data
 from lab.results.grouping import group
-from lab.results.runs import Run, find_runs, load
+from lab.results.run_folders import Run, find_runs, load
 from server_app.reports.plot_style import STYLES, dash, style
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -298,7 +298,7 @@ def test_some_keeps_the_first_and_the_last() -> None:
     assert some([str(n) for n in range(10)], 4) == ["0", "3", "6", "9"]
 
 
-def colours_of(panels: Sequence[Lines], name: str) -> set[int]:
+def colours_of(panels: Sequence[LinePanel], name: str) -> set[int]:
     return {panel.look(name).colour for panel in panels if panel.bands.get(name) is not None}
 
 
@@ -316,7 +316,7 @@ def test_a_method_has_one_colour_in_all_panels_of_a_page(tmp_path: Path) -> None
     assert len(colours) == 4
     curves = charts(runs, colours)
     measured = [panel for part in diagnostics_of(runs, colours) for panel in part.drawings]
-    panels = [*curves, *(panel for panel in measured if isinstance(panel, Lines))]
+    panels = [*curves, *(panel for panel in measured if isinstance(panel, LinePanel))]
     one: dict[str, set[int]] = {}
     for name in {name for panel in panels for name in panel.bands} - {DIAGONAL}:  # which is no method
         method = name.split(",")[0].replace(" (failed)", "")
@@ -332,7 +332,7 @@ def test_a_method_has_one_colour_in_all_panels_of_a_page(tmp_path: Path) -> None
 def test_lines_that_are_parts_of_a_method_have_its_colour(runs: list[Run], name: str) -> None:
     colours = numbers_of_methods(runs)
     figure = kind(name).figure(kind(name).shown(runs), colours)
-    panels = [panel for part in figure.parts for panel in part if isinstance(panel, Lines)]
+    panels = [panel for part in figure.parts for panel in part if isinstance(panel, LinePanel)]
     own = {colours[each.identity] for each in group(kind(name).shown(runs))}
     assert {panel.look(line).colour for panel in panels for line in panel.bands} == own
 
@@ -351,7 +351,7 @@ def test_lines_that_are_parts_of_a_method_have_its_colour(runs: list[Run], name:
 @pytest.mark.parametrize("log", [False, True])
 def test_a_line_below_another_is_wider(values: dict[str, list[float]], above: list[int], log: bool) -> None:
     bands = {name: Band([1.0, 2.0, 3.0], each, each, each, 1) for name, each in values.items()}
-    panel = Lines("", "", "", bands, log=log)
+    panel = LinePanel("", "", "", bands, log=log)
     assert list(panel.above().values()) == above
     axes = drawn(DrawnOf("", [], [[panel]], (4.0, 3.0))).axes[0]
     widths = [line.get_linewidth() for line in axes.lines]

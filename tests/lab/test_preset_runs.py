@@ -15,8 +15,8 @@ from desk import play
 from real_data import REAL
 
 from fedstride.tasks import data
-from fedstride.tasks.table import TASKS
-from server_app.config.presets.presets import names, preset
+from fedstride.tasks.registry import TASKS
+from server_app.config.presets.computed_settings import names, preset
 
 SHORT = ["rounds=1", "cohort=2", "client.local_steps=1", "client.batch_size=8", "client.device=cpu"]
 SHORT += ["test_set=false", "task.proxy=none", "checkpoint_every=0"]  # a proxy set needs the test set

@@ -14,15 +14,15 @@ import pytest
 import yaml
 from real_data import SHARED
 
-from client_app.table import OBJECTIVES, RULES
+from client_app.registry import OBJECTIVES, RULES
 from server_app.config.calibrations import CALIBRATIONS
 from server_app.config.compose import compose
 from server_app.config.keys import keys
-from server_app.config.presets.papers import experiment
-from server_app.config.presets.presets import names, preset
+from server_app.config.presets.computed_settings import names, preset
+from server_app.config.presets.facts_of_papers import experiment
 from server_app.config.presets.vocabulary import weighted
 from server_app.config.schema import Config
-from strategies.table import STRATEGIES
+from strategies.registry import STRATEGIES
 
 SETTINGS = SHARED / "spec" / "experiments.yaml"
 DECIDED = SHARED / "spec" / "baselines.md"

@@ -15,13 +15,13 @@ from fedstride.tasks.spec import Spec
 from lab.papers import paper_table, table_names
 from lab.papers.matching import deviations, is_line, misfits, partition_misfits
 from lab.papers.side_by_side import METRICS
-from lab.results.runs import Run
+from lab.results.run_folders import Run
 from server_app.build import build_strategy, client_config
 from server_app.config.compose import choices, compose, describe, from_yaml, to_yaml
 from server_app.config.keys import chain, label
-from server_app.config.presets import papers
-from server_app.config.presets.papers import Source
-from server_app.config.presets.presets import impossible, names, preset
+from server_app.config.presets import facts_of_papers
+from server_app.config.presets.computed_settings import impossible, names, preset
+from server_app.config.presets.facts_of_papers import Source
 from server_app.config.presets.vocabulary import method_of, weighted
 from server_app.config.schema import Config
 
@@ -71,13 +71,13 @@ def by_last_part(settings: Config) -> dict[str, Any]:
 
 @pytest.mark.skipif(not SPEC.is_file(), reason=f"the papers' settings are not at {SPEC}")
 def test_the_facts_are_those_of_the_specification() -> None:
-    ours = Path(papers.__file__).parents[2] / "conf" / "papers" / "experiments.yaml"
+    ours = Path(facts_of_papers.__file__).parents[2] / "conf" / "papers" / "experiments.yaml"
     assert ours.read_text() == SPEC.read_text()
 
 
 def test_all_experiments_but_a_few_are_presets() -> None:
-    assert [name for name in papers.experiment_names() if impossible(name)] == IMPOSSIBLE
-    assert len(names()) == len(papers.experiment_names()) - len(IMPOSSIBLE) == 137
+    assert [name for name in facts_of_papers.experiment_names() if impossible(name)] == IMPOSSIBLE
+    assert len(names()) == len(facts_of_papers.experiment_names()) - len(IMPOSSIBLE) == 137
     assert choices("experiment") == ["attacks", "methods", "quickstart", *names()]
 
 
@@ -95,8 +95,8 @@ def test_unknown_names_give_similar_names() -> None:
 
 
 def test_choices_are_about_open_values_only() -> None:
-    for paper in papers.papers():
-        for choice in papers.chosen(paper):
+    for paper in facts_of_papers.papers():
+        for choice in facts_of_papers.chosen(paper):
             assert choice.source is not Source.PAPER
             fitting = [name for name in names() if name.startswith(f"{paper}/")]
             used = [preset(name).values.get(choice.key) for name in fitting]
@@ -110,7 +110,7 @@ def test_choices_are_about_open_values_only() -> None:
 @pytest.mark.parametrize("name", names())
 def test_a_preset_has_the_values_of_the_paper(name: str) -> None:
     """Every field is compared here, without the code that converts it."""
-    entry, settings, made = papers.experiment(name), config(name), preset(name)
+    entry, settings, made = facts_of_papers.experiment(name), config(name), preset(name)
     assert settings.experiment == name
     assert set(entry) <= {*FIELDS, *NO_KEYS, *PART_OF_THE_MODEL, *COMPARED_BELOW}
     for field, (key, read) in FIELDS.items():
@@ -223,7 +223,7 @@ def test_a_preset_leaves_nothing_for_the_next_run() -> None:
 
 def columns(name: str) -> list[tuple[Any, Any]]:
     """The table and the columns that hold the outcome of an experiment."""
-    results = papers.experiment(name)["results"]
+    results = facts_of_papers.experiment(name)["results"]
     if results is None:
         return []
     table = paper_table(f"{name.partition('/')[0]}/{results['table']}")
@@ -240,7 +240,7 @@ def runs_of_methods() -> list[tuple[str, str, str | None]]:
     """Each method and variant of each table that we have, with the first experiment that has it."""
     found: dict[tuple[Any, ...], tuple[str, str, str | None]] = {}
     for name in names():
-        table = (papers.experiment(name)["results"] or {"table": name})["table"]
+        table = (facts_of_papers.experiment(name)["results"] or {"table": name})["table"]
         for line in preset(name).lines:
             if line.overrides is not None:
                 key = (name.partition("/")[0], table, line.name, line.variant)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedstride import parts
-from lab.reference import COMMAND, reference
+from lab.settings_page import COMMAND, reference
 from server_app.config.compose import compose
 from server_app.config.keys import keys
 from server_app.config.schema import FIXED_ON_RESUME, TABLES

@@ -18,11 +18,11 @@ from lab.papers.links import links
 from lab.plots import KINDS
 from lab.plots.panels import Band, by_layer
 from lab.report import report
+from lab.report.browser_panels import data
 from lab.report.diagnostics import IN_THE_COMPARISON
-from lab.report.drawings import data
 from lab.report.page import GENERATOR, save
 from lab.report.repeat import command, overrides_for
-from lab.results.runs import Run, load
+from lab.results.run_folders import Run, load
 from server_app.config.compose import compose, digest
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -14,7 +14,7 @@ from folders import METHODS, config, diagnostics, make
 from PIL import Image
 
 from lab.report import report
-from lab.results.runs import find_runs
+from lab.results.run_folders import find_runs
 
 pytestmark = [
     pytest.mark.slow,

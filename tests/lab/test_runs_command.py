@@ -16,8 +16,8 @@ from folders import Call, config, make
 
 from fedstride.errors import ConfigError
 from fedstride.processes.children import children
-from lab.results.holder import holder, interrupt
-from lab.results.runs import FETCHED, load
+from lab.results.run_folders import FETCHED, load
+from lab.results.running_process import holder, interrupt
 from server_app.records.run_folder import is_locked, lock
 
 ROOT = Path(__file__).resolve().parents[2]

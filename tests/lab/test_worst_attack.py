@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedstride.errors import ConfigError
-from lab.attacks.grid import attackers_of
+from lab.attacks.attacking_grid import attackers_of
 from lab.attacks.judge import Judge
 from lab.attacks.rules import drawn_order
-from lab.attacks.worst import WITHIN_THE_BOUND, Known, Worst, directions, longest
+from lab.attacks.worst_update import WITHIN_THE_BOUND, Known, Worst, directions, longest
 from server_app.config.attacks import ATTACKS
 from server_app.config.compose import compose
 from server_app.records.line_files import read_lines

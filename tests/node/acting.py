@@ -16,11 +16,11 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from confinement import support
 from fedstride.flower.identity import set_identity
 from node.apps.installed_apps import App
-from node.policy.file_access import Access, Folders, Place
+from node.policy.file_access import Access, Folders, ProcessFolders
 from node.policy.policy_file import Policy
-from node.policy.usage import children
-from node.processes.control import Processes
+from node.policy.resource_limits import children
 from node.processes.frames import Answer, Request
+from node.processes.message_processes import Processes
 
 RUN, NODE, SERIES = 7, 2**63 + 1, 5
 
@@ -174,7 +174,7 @@ class Placed(Processes):
         self,
         request: Request,
         deadline_seconds: float,
-        place: Place | None = None,
+        place: ProcessFolders | None = None,
         show: Callable[[str], None] | None = None,
     ) -> Answer:
         if place is None:
@@ -233,10 +233,10 @@ def rest(processes: Processes) -> None:
 
 
 def left(processes: Processes) -> list[int | Path]:
-    """What is left of messages: processes below minders, and scratch folders."""
+    """What is left of messages: processes below supervisors, and scratch folders."""
     assert processes._template is not None
-    minders = children(processes._template.pid)
-    found: list[int | Path] = [pid for minder in minders for pid in descendants(minder)]
+    supervisors = children(processes._template.pid)
+    found: list[int | Path] = [pid for supervisor in supervisors for pid in descendants(supervisor)]
     if isinstance(processes, Placed):
         found += processes.access._folders.scratch.glob("*")
     return found

@@ -21,8 +21,8 @@ from fedstride.flower.for_nodes.connection import (
     Announced,
     Arrived,
     Bundle,
-    Head,
     LinkError,
+    MessageHead,
     NotThereYetError,
     Run,
 )
@@ -33,8 +33,8 @@ from node.health import Health
 from node.log.log_file import Journal
 from node.log.log_lines import Accounts
 from node.loop import Node
-from node.policy.file_access import Access, Folders, Place
-from node.policy.message_terms import Terms
+from node.policy.file_access import Access, Folders, ProcessFolders
+from node.policy.permission import Terms
 from node.policy.policy_file import Policy
 from node.processes.frames import Answer, Request
 from node.processes.output import Outputs
@@ -86,7 +86,7 @@ class MemoryLink:
         kind: str = MessageType.TRAIN,
         ttl: float = 60.0,
         **records: ConfigRecord,
-    ) -> Head:
+    ) -> MessageHead:
         """A message for the node. `records`: more of them, by name."""
         set_identity(run, 1)
         content = RecordDict({"do": ConfigRecord({"do": do}), **records})
@@ -95,7 +95,7 @@ class MemoryLink:
         contents = {sha(each): each for each in found[1:]}
         body = b"Message %s 0\0%d" % (found[0], len(self.calls))
         self.store |= {**contents, sha(body): body}
-        head = Head(sha(body), run, 1, NODE, "1", kind, time.time(), ttl, 1, None)
+        head = MessageHead(sha(body), run, 1, NODE, "1", kind, time.time(), ttl, 1, None)
         self._queue.append(Arrived(head, (sha(body), *contents)))
         return head
 
@@ -155,12 +155,12 @@ class MemoryProcesses:
     def __init__(self, answer: Callable[[Request], Answer]) -> None:
         self._answer = answer
         self.requests: list[Request] = []
-        self.places: list[Place] = []
+        self.places: list[ProcessFolders] = []
 
     def look(self) -> None:
         """Nothing has to end."""
 
-    def answer(self, request: Request, deadline_seconds: float, place: Place, show: object) -> Answer:
+    def answer(self, request: Request, deadline_seconds: float, place: ProcessFolders, show: object) -> Answer:
         assert deadline_seconds > 0
         self.requests.append(request)
         self.places.append(place)

@@ -16,11 +16,11 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from leaving import keys_in
 from memory import BUNDLE, sha
 
-from fedstride.flower.for_nodes.connection import Head, Run
+from fedstride.flower.for_nodes.connection import MessageHead, Run
 from fedstride.messages.app_signatures import encode, key_id
 from fedstride.messages.packed_arrays import Packer
-from fedstride.messages.signed_runs import DAY, Form, Signed, Terms, to_sign
-from lab.engine.local import LocalGrid
+from fedstride.messages.signed_runs import DAY, MessageForm, Signed, Terms, to_sign
+from lab.engine.local_grid import LocalGrid
 from node.apps.installed_apps import App
 from node.log.log_lines import Accounts
 from node.signed_runs.approvals import Approvals
@@ -44,7 +44,7 @@ def signer_of(key: Ed25519PrivateKey, name: str = "study") -> Signer:
     return Signer(name, key_id(public.public_bytes(Encoding.Raw, PublicFormat.Raw)), text, public)
 
 
-def terms_of(forms: tuple[Form, ...], **other: Any) -> Terms:
+def terms_of(forms: tuple[MessageForm, ...], **other: Any) -> Terms:
     now = int(time.time())
     terms = Terms(
         APP.hash,
@@ -76,9 +76,9 @@ def objects(message: Message) -> dict[str, bytes]:
     return {each: found.deflate() for each, found in get_all_nested_objects(message).items()}
 
 
-def head_of(message: Message, run: int = 7) -> Head:
+def head_of(message: Message, run: int = 7) -> MessageHead:
     metadata = message.metadata
-    return Head(message.object_id, run, 1, 5, "1", metadata.message_type, time.time(), 60.0, 1, None)
+    return MessageHead(message.object_id, run, 1, 5, "1", metadata.message_type, time.time(), 60.0, 1, None)
 
 
 class Checking:

@@ -14,8 +14,8 @@ from pids import gone
 
 from confinement import support
 from node.policy.policy_file import Policy
-from node.processes.control import DiedError
 from node.processes.frames import Bounds
+from node.processes.message_processes import DiedError
 
 pytestmark = [
     pytest.mark.slow,
@@ -144,7 +144,7 @@ tried("tcp", lambda: socket.create_connection(("127.0.0.1", {port}), 5))
 tried("udp", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
 tried("unix", lambda: socket.socket(socket.AF_UNIX))
 tried("datagrams", lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
-tried("minder", lambda: os.kill(os.getppid(), 9))
+tried("supervisor", lambda: os.kill(os.getppid(), 9))
 tried("node", lambda: os.kill({os.getpid()}, 0))
 tried("template", lambda: os.kill({node._template.pid if node._template else 0}, 0))
 tried("environment", lambda: open("/proc/{os.getpid()}/environ").read())
@@ -241,7 +241,7 @@ reply["scratch"] = os.environ["TMPDIR"]
             "killed, as its folders hold more than this node allows (0.01 GiB)",
         ),
         (
-            Policy(files=50),  # orphans that end all the time do not keep the minder from looking
+            Policy(files=50),  # orphans that end all the time do not keep the supervisor from looking
             "import time\nif os.fork() == 0:\n    while True:\n        time.sleep(0.05)\n"
             "        if os.fork() == 0:\n            os._exit(os.fork() * 0)\n        os.wait()\n"
             "for n in range(100):\n    os.mkdir(str(n))\ntime.sleep(600)",

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.processes import frames
-from node.processes.frames import Answer, Bounds, Field, FrameError, Kind, Reader, Request, Writer
+from node.processes.frames import Answer, Bounds, Field, FieldKind, FrameError, Reader, Request, Writer
 
 SMALL = Bounds(objects=3, bytes=1000, state=100, settings=200)
 CONTENT = b"an object"
@@ -102,7 +102,7 @@ def test_a_request_arrives_as_it_was_sent_through_a_socket_that_takes_little() -
 
 def test_what_is_sent_is_not_copied() -> None:
     content = bytes(1000)
-    pieces = list(frames._pieces([(Kind.OBJECT, content)]))
+    pieces = list(frames._pieces([(FieldKind.OBJECT, content)]))
     assert any(piece.obj is content for piece in pieces)
 
 
@@ -110,7 +110,7 @@ def test_a_writer_goes_on_where_the_socket_stopped() -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with ours, theirs:
-        writer = Writer([(Kind.OBJECT, bytes(10**6)), (Kind.STATE, b"")])
+        writer = Writer([(FieldKind.OBJECT, bytes(10**6)), (FieldKind.STATE, b"")])
         reader, turns = Reader(Bounds()), 0
         while not writer.write(ours):
             turns += 1
@@ -142,26 +142,35 @@ def test_another_version_is_named() -> None:
         (b"HTTP/1.1 200 OK", "something else than fedstride's frames"),
         (b"FSN\1" + field(6), "unknown kind 6"),
         (b"FSN\1" + field(255), "unknown kind 255"),
-        (b"FSN\1" + field(Kind.END, b"x"), "1 bytes as END, and 0 are allowed"),
-        (b"FSN\1" + field(Kind.OBJECT, length=2**64 - 1), "and 1000 are allowed"),
-        (b"FSN\1" + field(Kind.STATE, length=101), "101 bytes as STATE, and 100 are allowed"),
-        (b"FSN\1" + field(Kind.ROOT, length=65), "65 bytes as ROOT, and 64 are allowed"),
-        (b"FSN\1" + field(Kind.ERROR, length=65537), "65537 bytes as ERROR"),
-        (b"FSN\1" + field(Kind.SETTINGS, length=201), "201 bytes as SETTINGS"),
-        (b"FSN\1" + field(Kind.OBJECT, bytes(500)) + field(Kind.OBJECT, length=501), "more than 1000 bytes"),
-        (b"FSN\1" + field(Kind.OBJECT, b"x") * 4, "more than 3 objects"),
-        (b"FSN\1" + field(Kind.STATE) * 2, "the field STATE twice"),
+        (b"FSN\1" + field(FieldKind.END, b"x"), "1 bytes as END, and 0 are allowed"),
+        (b"FSN\1" + field(FieldKind.OBJECT, length=2**64 - 1), "and 1000 are allowed"),
+        (b"FSN\1" + field(FieldKind.STATE, length=101), "101 bytes as STATE, and 100 are allowed"),
+        (b"FSN\1" + field(FieldKind.ROOT, length=65), "65 bytes as ROOT, and 64 are allowed"),
+        (b"FSN\1" + field(FieldKind.ERROR, length=65537), "65537 bytes as ERROR"),
+        (b"FSN\1" + field(FieldKind.SETTINGS, length=201), "201 bytes as SETTINGS"),
+        (
+            b"FSN\1" + field(FieldKind.OBJECT, bytes(500)) + field(FieldKind.OBJECT, length=501),
+            "more than 1000 bytes",
+        ),
+        (b"FSN\1" + field(FieldKind.OBJECT, b"x") * 4, "more than 3 objects"),
+        (b"FSN\1" + field(FieldKind.STATE) * 2, "the field STATE twice"),
         (b"", "a part only"),
         (good()[:-1], "a part only"),
-        (stream((Kind.STATE, b"")), "both a content and an error, or neither"),
-        (stream((Kind.STATE, b""), (Kind.ROOT, ID.encode()), (Kind.ERROR, b"{}")), "both a content and an error"),
-        (stream((Kind.ROOT, ID.encode()), (Kind.OBJECT, CONTENT)), "no field STATE"),
-        (stream((Kind.STATE, b""), (Kind.ROOT, b"a" * 64)), "without the content that they belong to"),
-        (stream((Kind.STATE, b""), (Kind.ROOT, b"A" * 64)), "something else than an id"),
-        (stream((Kind.STATE, b""), (Kind.ROOT, b"")), "something else than an id"),
-        (stream((Kind.STATE, b""), (Kind.ERROR, b"{}"), (Kind.OBJECT, b"x")), "an error with objects"),
+        (stream((FieldKind.STATE, b"")), "both a content and an error, or neither"),
         (
-            stream((Kind.STATE, b""), (Kind.ERROR, b"{}"), (Kind.SETTINGS, b"{}")),
+            stream((FieldKind.STATE, b""), (FieldKind.ROOT, ID.encode()), (FieldKind.ERROR, b"{}")),
+            "both a content and an error",
+        ),
+        (stream((FieldKind.ROOT, ID.encode()), (FieldKind.OBJECT, CONTENT)), "no field STATE"),
+        (stream((FieldKind.STATE, b""), (FieldKind.ROOT, b"a" * 64)), "without the content that they belong to"),
+        (stream((FieldKind.STATE, b""), (FieldKind.ROOT, b"A" * 64)), "something else than an id"),
+        (stream((FieldKind.STATE, b""), (FieldKind.ROOT, b"")), "something else than an id"),
+        (
+            stream((FieldKind.STATE, b""), (FieldKind.ERROR, b"{}"), (FieldKind.OBJECT, b"x")),
+            "an error with objects",
+        ),
+        (
+            stream((FieldKind.STATE, b""), (FieldKind.ERROR, b"{}"), (FieldKind.SETTINGS, b"{}")),
             "SETTINGS, which does not belong",
         ),
     ],
@@ -187,12 +196,15 @@ def test_what_is_refused(data: bytes, part: str) -> None:
     ],
 )
 def test_an_error_of_another_form_is_refused(error: bytes) -> None:
-    assert "ERROR" in (text := refused(stream((Kind.STATE, b""), (Kind.ERROR, error)), Bounds())) or "code" in text
+    assert (
+        "ERROR" in (text := refused(stream((FieldKind.STATE, b""), (FieldKind.ERROR, error)), Bounds()))
+        or "code" in text
+    )
 
 
 def test_halves_of_characters_in_a_reason_can_be_written() -> None:
     error = json.dumps({"code": 1, "reason": "\ud800"}).encode()
-    assert read(stream((Kind.STATE, b""), (Kind.ERROR, error))).error == (1, "?")
+    assert read(stream((FieldKind.STATE, b""), (FieldKind.ERROR, error))).error == (1, "?")
 
 
 def test_a_request_is_no_answer_and_an_answer_no_request() -> None:
@@ -211,7 +223,7 @@ def test_ids_are_computed_and_what_follows_is_ignored() -> None:
 
 def test_memory_grows_with_what_arrives_and_not_with_what_is_declared() -> None:
     reader = Reader(Bounds())
-    reader.feed(b"FSN\1" + field(Kind.OBJECT, b"some", length=4 * 2**30))
+    reader.feed(b"FSN\1" + field(FieldKind.OBJECT, b"some", length=4 * 2**30))
     assert reader._part.__sizeof__() < 10_000
 
 

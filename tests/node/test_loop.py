@@ -16,8 +16,8 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from memory import BUNDLE, NODE, RUN, SERIES, MemoryLink, Site, answered, bundled, sha
 from numpy import zeros
 
+from fedstride.error_kinds import ErrorKind, Fault
 from fedstride.errors import RunError
-from fedstride.faults import Fault, Kind
 from fedstride.flower.for_nodes import client_apps as flower_apps
 from fedstride.flower.for_nodes import fleet
 from fedstride.flower.for_nodes.connection import (
@@ -36,8 +36,8 @@ from node import loop
 from node.log.log_lines import RefusedError
 from node.log.verification import read
 from node.messages import message_parts, replies
-from node.processes.control import DiedError
 from node.processes.frames import Answer, Request
+from node.processes.message_processes import DiedError
 
 CONTENT = RecordDict({"metrics": MetricRecord({wire.NUM_EXAMPLES: 77}), "arrays": ArrayRecord([zeros(3)])})
 DOWN = UnreachableError("no answer")
@@ -152,7 +152,7 @@ def test_an_error_of_the_app_is_sent(tmp_path: Path, link: MemoryLink) -> None:
     link.deliver()
     site.step()
     (reply,) = link.replies()
-    assert (reply.error.code, reply.error.reason) == (wire.FAILED, str(Fault(Kind.APP)))
+    assert (reply.error.code, reply.error.reason) == (wire.FAILED, str(Fault(ErrorKind.APP)))
     row = read(site.log).rows[-1]
     assert row["event"] == "failed" and "boom: Jane Doe" in row["reason"]
 
@@ -160,10 +160,10 @@ def test_an_error_of_the_app_is_sent(tmp_path: Path, link: MemoryLink) -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (Fault(Kind.DATA), Fault(Kind.DATA)),
-        (Fault(Kind.SETTING, "client.lr"), Fault(Kind.SETTING, "client.lr")),
-        (Fault(Kind.SETTING, "Jane Doe"), Fault(Kind.APP)),  # no key of this message
-        (f"{Fault(Kind.DATA)} Jane Doe", Fault(Kind.APP)),
+        (Fault(ErrorKind.DATA), Fault(ErrorKind.DATA)),
+        (Fault(ErrorKind.SETTING, "client.lr"), Fault(ErrorKind.SETTING, "client.lr")),
+        (Fault(ErrorKind.SETTING, "Jane Doe"), Fault(ErrorKind.APP)),  # no key of this message
+        (f"{Fault(ErrorKind.DATA)} Jane Doe", Fault(ErrorKind.APP)),
     ],
 )
 def test_an_app_can_say_the_kind_of_its_error(said: object, told: Fault, tmp_path: Path, link: MemoryLink) -> None:
@@ -193,7 +193,7 @@ def test_a_process_that_dies_costs_its_own_message(tmp_path: Path, link: MemoryL
         link.deliver()
         site.step()
     first, second = link.replies()
-    assert (first.error.code, first.error.reason) == (replies.CRASHED, str(Fault(Kind.ENDED)))
+    assert (first.error.code, first.error.reason) == (replies.CRASHED, str(Fault(ErrorKind.ENDED)))
     assert second.has_content()
 
 
@@ -265,7 +265,7 @@ def test_no_error_of_a_message_ends_the_node(tmp_path: Path, link: MemoryLink) -
         link.deliver()
         site.step()
     assert [reply.error.code for reply in link.replies()] == [wire.REFUSED] * 2
-    assert link.replies()[0].error.reason == str(Fault(Kind.NODE))  # the error itself may name data
+    assert link.replies()[0].error.reason == str(Fault(ErrorKind.NODE))  # the error itself may name data
 
 
 def test_an_error_of_the_node_itself_ends_it(tmp_path: Path, link: MemoryLink) -> None:
@@ -330,7 +330,7 @@ def test_a_message_that_cannot_be_fetched_is_refused(
     link.deliver()
     site.step()
     (reply,) = link.replies()
-    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, str(Fault(Kind.MESSAGE)))
+    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, str(Fault(ErrorKind.MESSAGE)))
     assert events(site) == ["received", "refused"]
     assert site.processes.requests == []
 
@@ -341,7 +341,7 @@ def test_a_message_of_too_many_bytes_is_refused_before_it_is_joined(
     monkeypatch.setattr(message_parts.fetched, "__defaults__", (10,))
     link.deliver()
     site.step()
-    assert link.replies()[0].error.reason == str(Fault(Kind.MESSAGE))
+    assert link.replies()[0].error.reason == str(Fault(ErrorKind.MESSAGE))
     assert "a message of more than 10 bytes" in read(site.log).rows[-1]["reason"]
 
 
@@ -430,7 +430,7 @@ def test_without_its_log_a_node_refuses(site: Site, link: MemoryLink, monkeypatc
         patch.setattr(site.journal, "write", fails)
         site.step()
     (reply,) = link.replies()
-    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, str(Fault(Kind.LOG)))
+    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, str(Fault(ErrorKind.LOG)))
     assert site.processes.requests == []
     link.deliver()
     site.step()
@@ -441,13 +441,13 @@ def test_a_reply_that_cannot_be_logged_is_held_back(tmp_path: Path, link: Memory
     site = Site(tmp_path, link, answer)
 
     def refuses(reply: Any) -> None:
-        raise RefusedError("the log is full", Kind.LOG)
+        raise RefusedError("the log is full", ErrorKind.LOG)
 
     site.node._accounts.leaves = refuses  # type: ignore[method-assign]
     link.deliver()
     site.step()
     (reply,) = link.replies()
-    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, str(Fault(Kind.LOG)))
+    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, str(Fault(ErrorKind.LOG)))
 
 
 def test_what_a_message_asks_for_is_logged(tmp_path: Path, link: MemoryLink) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from fedstride.errors import ConfigError
+from lab.deployment.app_signing import new_key
 from lab.deployment.certificates import make
-from lab.deployment.signing import new_key
 from node.policy.policy_file import Policy
-from node.settings import GONE, READ_BY_THE_NODE, Settings, read
+from node.settings import GONE, READ_BY_THE_NODE, NodeSettings, read
 
 AT = ("--superlink", "fl.example.org:9092")
 
 
-def settings(*given: str) -> Settings:
+def settings(*given: str) -> NodeSettings:
     return read([*AT, *given], {"FLWR_HOME": "/srv/node"})
 
 

@@ -13,23 +13,23 @@ import pytest
 from acting import SERIES, Placed, content, rest, running, unpack
 
 from confinement import support
-from fedstride.faults import Fault
-from fedstride.faults import Kind as FaultKind
+from fedstride.error_kinds import ErrorKind as FaultKind
+from fedstride.error_kinds import Fault
 from fedstride.messages.wire import FOLD, HOLDOUT
+from fedstride.tasks.data_toml.dictionary_file import read_columns, read_examples
+from fedstride.tasks.data_toml.site import SiteData
 from fedstride.tasks.datasets.nodes import own_images
 from fedstride.tasks.evaluation.holdout import draws_of, held_key, hold_out
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own import load
-from fedstride.tasks.own.description import ANSWER
+from fedstride.tasks.own_files import load
+from fedstride.tasks.own_files.description import ANSWER
 from fedstride.tasks.reading import PREPARED_VARIABLE, Reading
-from fedstride.tasks.site_file.dictionary_file import read_columns, read_examples
-from fedstride.tasks.site_file.site import Site
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.statistics.description import Description, asked_of
 from fedstride.tasks.statistics.over_sites import report
 from node.apps.installed_apps import App
 from node.messages.replies import NORMALISATION
-from node.policy.message_terms import RefusedError, Terms
+from node.policy.permission import RefusedError, Terms
 from node.policy.policy_file import Policy
 from node.processes.site_rows import COUNT, FORMS, Reader, ReadError
 
@@ -71,10 +71,12 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def reader(processes: Placed, data: Path, tmp_path: Path) -> Reader:
     processes.put(tmp_path / "home", data=data)
-    return reader_of(Site(data, b"k" * 32), processes, tmp_path)
+    return reader_of(SiteData(data, b"k" * 32), processes, tmp_path)
 
 
-def reader_of(site: Site, processes: Placed, tmp_path: Path, min_rows: int = 5, *, folds: bool = False) -> Reader:
+def reader_of(
+    site: SiteData, processes: Placed, tmp_path: Path, min_rows: int = 5, *, folds: bool = False
+) -> Reader:
     return Reader(site, tmp_path / "home/node-rows", (0.0, 0.2), folds, min_rows, processes.access, processes)
 
 
@@ -179,7 +181,7 @@ def test_what_is_not_as_the_data_file_says_is_found_before_a_message(
 ) -> None:
     """With cells and lines: it is for the site's own people."""
     processes.put(tmp_path / "home", data=data)
-    reader = reader_of(Site(data, dictionary=DICTIONARY), processes, tmp_path)
+    reader = reader_of(SiteData(data, dictionary=DICTIONARY), processes, tmp_path)
     reader.check(60.0)
     data.write_text(TABLE + "Patient 30,170,x,perhaps\nPatient 31,171,80,no\n")
     with pytest.raises(ReadError) as caught:
@@ -194,7 +196,7 @@ def test_what_is_not_as_the_data_file_says_is_found_before_a_message(
 def test_the_rows_of_one_id_stay_together(processes: Placed, data: Path, tmp_path: Path) -> None:
     data.write_text("name,age,weight,ill\n" + "".join(f"{n // 3},{n},{n},no\n" for n in range(90)))
     processes.put(tmp_path / "home", data=data)
-    folder = reader_of(Site(data, b"k" * 32, id="name"), processes, tmp_path).of(form(), 60.0).folder
+    folder = reader_of(SiteData(data, b"k" * 32, id="name"), processes, tmp_path).of(form(), 60.0).folder
     marks = np.load(folder / "marks.npy").reshape(30, 3)
     assert (marks == marks[:, :1]).all() and len(np.unique(marks)) == 30
 
@@ -202,7 +204,7 @@ def test_the_rows_of_one_id_stay_together(processes: Placed, data: Path, tmp_pat
 def test_another_secret_holds_out_other_rows(processes: Placed, data: Path, tmp_path: Path) -> None:
     processes.put(tmp_path / "home", data=data)
     one, other = (
-        np.load(reader_of(Site(data, key * 32), processes, tmp_path).of(form(), 60.0).folder / "marks.npy")
+        np.load(reader_of(SiteData(data, key * 32), processes, tmp_path).of(form(), 60.0).folder / "marks.npy")
         for key in (b"k", b"l")
     )
     assert not (one == other).any()
@@ -238,7 +240,7 @@ def test_medical_files_of_any_form(processes: Placed, tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         nibabel.save(nibabel.Nifti1Image(np.full((20 + number, 9, 5), number, np.int16), np.eye(4)), path)
     said = {"kind": "image", "shape": [1, 6, 8], "classes": ["no", "yes"], "any_form": True}
-    site = Site(tmp_path / "scans", b"k" * 32, dictionary=read_examples(said))
+    site = SiteData(tmp_path / "scans", b"k" * 32, dictionary=read_examples(said))
     processes.put(tmp_path / "home", data=site.path)
     reader = reader_of(site, processes, tmp_path, min_rows=1)
     assert reader.check(60.0) == 6
@@ -262,7 +264,7 @@ def test_a_site_with_seven_rows(
     """It needs `min_rows` of them to train and, where a share is held out, as many to measure."""
     data.write_text("name,age,weight,ill\n" + "".join(f"P{n},{n},{n},no\n" for n in range(rows)))
     processes.put(tmp_path / "home", data=data)
-    found = reader_of(Site(data, b"k" * 32), processes, tmp_path, min_rows).of(form(), 60.0)
+    found = reader_of(SiteData(data, b"k" * 32), processes, tmp_path, min_rows).of(form(), 60.0)
     terms, held = Terms(Policy(min_rows=min_rows), None), {"0.2": found.held["0.2"]}
     for kind in ("train", "evaluate"):
         if kind in allowed:
@@ -276,7 +278,7 @@ def test_a_site_with_seven_rows(
 def test_each_fold_holds_out_other_rows_and_together_all(processes: Placed, data: Path, tmp_path: Path) -> None:
     data.write_text("name,age,weight,ill\n" + "".join(f"P{n},{n},{n},no\n" for n in range(80)))
     processes.put(tmp_path / "home", data=data)
-    found = reader_of(Site(data, b"k" * 32), processes, tmp_path, folds=True).of(form(), 60.0)
+    found = reader_of(SiteData(data, b"k" * 32), processes, tmp_path, folds=True).of(form(), 60.0)
     sizes = [found.held[held_key(0.2, fold)] for fold in range(5)]
     assert sum(sizes) == found.examples == 80 and found.held["0.0"] == 0 and len(found.held) == 6
     terms = Terms(Policy(min_rows=min(sizes), holdout=(0.0, 0.2), folds=True), None)
@@ -336,7 +338,7 @@ def test_a_site_with_fewer_rows_than_its_policy_demands_says_only_that(
 ) -> None:
     processes.put(tmp_path / "home", data=data)
     data.write_text("".join(TABLE.splitlines(keepends=True)[:8]))
-    site = Site(data, b"k" * 32)
+    site = SiteData(data, b"k" * 32)
     for least, few in ((20, True), (8, True), (5, False)):
         found = reader_of(site, processes, tmp_path, least).described(form(), 60.0)
         record = json.loads((found.folder / ANSWER).read_text())

@@ -20,7 +20,7 @@ from lab.cli.main import app
 from lab.deployment.certificates import make
 from node.keys import Signer, private_key, public_key
 from node.log import log_file
-from node.log.log_file import Head, Journal, files, head_of
+from node.log.log_file import Journal, LogHead, files, head_of
 from node.log.verification import Checked, in_words, read
 
 NODE, OTHER = Signer(ec.generate_private_key(ec.SECP384R1())), Signer(ec.generate_private_key(ec.SECP256R1()))
@@ -185,7 +185,7 @@ def test_an_end_that_was_removed_with_the_head_is_found_by_a_head_that_was_kept(
     assert f"the line {kept} that was kept is not in it" in read(path, KEYS, kept).faults[0]
     written(path, 3)
     assert f"the line {kept} that was kept is not in it" in read(path, KEYS, kept).faults[-1]
-    assert read(path, KEYS, Head(5, read(path).lines[2].digest)).faults  # the number is another one
+    assert read(path, KEYS, LogHead(5, read(path).lines[2].digest)).faults  # the number is another one
 
 
 def test_what_a_node_does_not_find_again_stands_in_its_next_line(path: Path) -> None:

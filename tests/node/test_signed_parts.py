@@ -11,18 +11,18 @@ from leaving import listed
 from memory import sha
 from signing import WORD, CheckedGrid, signed_text, terms_of
 
-from client_app import server_rules
+from client_app import for_server_rules
 from client_app.app import app
 from fedstride.errors import DataError
 from fedstride.flower.for_nodes.client_apps import objects
 from fedstride.messages import wire
-from fedstride.messages.signed_runs import Asked, Form, load
+from fedstride.messages.signed_runs import MessageContent, MessageForm, load
 from fedstride.tasks import data
 from fedstride.tasks.partitions import schemes
 from lab.deployment.client_files import save_partition
 from node.log.log_lines import RefusedError
 from node.messages.replies import Contents
-from node.policy.message_terms import Terms
+from node.policy.permission import Terms
 from node.policy.policy_file import Policy
 from server_app import data_descriptions, session
 from server_app.config.attacks import refuse_attack
@@ -192,7 +192,7 @@ def test_a_run_that_only_asks_sends_the_one_message_that_was_signed(task: str, t
 def test_every_half_belongs_to_a_strategy_above() -> None:
     strategies = TABLES["strategy"]
     asked = {getattr(strategies.load(name), "half", "") for name in strategies}
-    assert asked - {""} == set(server_rules.known())
+    assert asked - {""} == set(for_server_rules.known())
 
 
 @pytest.mark.parametrize("group", SAID_ONLY[:2])
@@ -201,9 +201,9 @@ def test_the_settings_of_every_task_and_model_are_values_that_can_be_signed(grou
     for name in table:
         values = {key: field.default for key, field in table.all_fields(name).items()}
         plain = {f"{group}.{key}": value for key, value in values.items() if _is_plain(value)}
-        form = Form("roll call", "query", {f"{group}.name": name, **plain}, {}, {})
+        form = MessageForm("roll call", "query", {f"{group}.name": name, **plain}, {}, {})
         (read,) = load(signed_text(terms_of((form,)))).terms.forms
-        assert read.differences(Asked("query", form.fixed, {})) == []
+        assert read.differences(MessageContent("query", form.fixed, {})) == []
 
 
 def _is_plain(value: object) -> bool:

@@ -30,23 +30,23 @@ from signing import (
 )
 
 from fedstride.arrays.named import to_record
+from fedstride.error_kinds import ErrorKind, Fault
 from fedstride.errors import ConfigError
-from fedstride.faults import Fault, Kind
 from fedstride.flower.for_nodes.connection import Arrived
 from fedstride.flower.identity import set_identity
 from fedstride.messages import wire
 from fedstride.messages.packed_arrays import Packer
-from fedstride.messages.signed_runs import DAY, Form, form_of_arrays
-from fedstride.messages.varying import Varies
+from fedstride.messages.signed_runs import DAY, MessageForm, form_of_arrays
+from fedstride.messages.varying_values import Varies
 from node.log.log_lines import RefusedError
 from node.log.verification import read
 from node.messages import replies
 from node.policy.file_access import owner_of
-from node.policy.message_terms import Terms as TermsOfSite
+from node.policy.permission import Terms as TermsOfSite
 from node.policy.policy_file import Policy
 from node.processes.frames import Request
+from node.signed_runs.approvals import ApprovalBasis as SiteOfData
 from node.signed_runs.approvals import Approvals, Asking, approve, find, in_words, waiting
-from node.signed_runs.approvals import Site as SiteOfData
 from node.signed_runs.checks import SignedRuns
 from node.signed_runs.ledger import Ledger
 
@@ -66,8 +66,8 @@ VARIES = {
 SENT: dict[str, Any] = {wire.SERVER_ROUND: 1, wire.ACCEPTED: 0, FACTORS: [1.0, 0.5], "spec.mean": [0.0, 2.5]}
 DIGEST = form_of_arrays((name, str(each.dtype), each.shape) for name, each in ARRAYS.items())
 FORMS = (
-    Form("roll call", "query", FIXED, {}, {}),
-    Form("training", "train", FIXED, VARIES, {"arrays": DIGEST, "frozen": DIGEST}, ("frozen",)),
+    MessageForm("roll call", "query", FIXED, {}, {}),
+    MessageForm("training", "train", FIXED, VARIES, {"arrays": DIGEST, "frozen": DIGEST}, ("frozen",)),
 )
 
 
@@ -97,7 +97,7 @@ def in_round(number: int, accepted: int = 0, **more: Any) -> Message:
     return message(**{wire.SERVER_ROUND: number, wire.ACCEPTED: accepted, **more})
 
 
-def refused(node: Checking, asked: Message, run: Any, told: Kind) -> str:
+def refused(node: Checking, asked: Message, run: Any, told: ErrorKind) -> str:
     """The reason, for the node's log. The server is told one of the fixed sentences and nothing else."""
     with pytest.raises(RefusedError) as raised:
         node.question(asked, run)
@@ -136,7 +136,7 @@ def test_another_value_of_any_key_is_refused(node: Checking, key: str, kind: str
     if type(value) is bool:
         others += [not value, int(value)]
     for other in others:
-        assert key in refused(node, with_values({key: other}, kind), run, Kind.NOT_SIGNED)
+        assert key in refused(node, with_values({key: other}, kind), run, ErrorKind.NOT_SIGNED)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,9 @@ def test_another_value_of_any_key_is_refused(node: Checking, key: str, kind: str
     ],
 )  # fmt: skip
 def test_what_varies_stays_in_its_range(node: Checking, key: str, value: Any) -> None:
-    assert key in refused(node, with_values({key: value}), run_of(signed_text(terms_of(FORMS))), Kind.NOT_SIGNED)
+    assert key in refused(
+        node, with_values({key: value}), run_of(signed_text(terms_of(FORMS))), ErrorKind.NOT_SIGNED
+    )
 
 
 def other_kind(found: Message) -> Message:
@@ -196,7 +198,7 @@ OTHERS: dict[str, Callable[[], Message]] = {
 
 @pytest.mark.parametrize("kind", OTHERS)
 def test_another_message_is_refused(node: Checking, kind: str) -> None:
-    assert refused(node, OTHERS[kind](), run_of(signed_text(terms_of(FORMS))), Kind.NOT_SIGNED)
+    assert refused(node, OTHERS[kind](), run_of(signed_text(terms_of(FORMS))), ErrorKind.NOT_SIGNED)
 
 
 def test_an_object_that_does_not_belong_to_the_message_is_refused(node: Checking) -> None:
@@ -251,20 +253,20 @@ def test_any_bytes_in_place_of_a_part_are_refused_with_one_line(node: Checking) 
 
 def test_a_run_without_a_signature_of_the_policy_is_refused(node: Checking) -> None:
     terms = terms_of(FORMS)
-    assert refused(node, message(), run_of(""), Kind.UNSIGNED)
-    assert "does not name" in refused(node, message(), run_of(signed_text(terms, OTHER_KEY)), Kind.SIGNATURE)
+    assert refused(node, message(), run_of(""), ErrorKind.UNSIGNED)
+    assert "does not name" in refused(node, message(), run_of(signed_text(terms, OTHER_KEY)), ErrorKind.SIGNATURE)
     text = signed_text(terms)
     forged = text.replace(signer_of(KEY).id, signer_of(OTHER_KEY).id)
-    assert "does not name" in refused(node, message(), run_of(forged), Kind.SIGNATURE)
+    assert "does not name" in refused(node, message(), run_of(forged), ErrorKind.SIGNATURE)
     mine = signed_text(terms, OTHER_KEY).replace(signer_of(OTHER_KEY).id, signer_of(KEY).id)
-    assert "altered" in refused(node, message(), run_of(mine), Kind.SIGNATURE)
+    assert "altered" in refused(node, message(), run_of(mine), ErrorKind.SIGNATURE)
 
 
 def test_a_text_that_is_altered_anywhere_is_refused(node: Checking) -> None:
     text = signed_text(terms_of(FORMS))
     for place in range(0, len(text), 7):
         other = text[:place] + ("0" if text[place] != "0" else "1") + text[place + 1 :]
-        refused(node, message(), run_of(other), Kind.SIGNATURE)
+        refused(node, message(), run_of(other), ErrorKind.SIGNATURE)
     for other in (
         "x",
         text + " ",
@@ -273,7 +275,7 @@ def test_a_text_that_is_altered_anywhere_is_refused(node: Checking) -> None:
         "ü" + text,
         text * 9,
     ):
-        refused(node, message(), run_of(other), Kind.SIGNATURE)
+        refused(node, message(), run_of(other), ErrorKind.SIGNATURE)
 
 
 @pytest.mark.parametrize(
@@ -288,23 +290,23 @@ def test_a_text_that_is_altered_anywhere_is_refused(node: Checking) -> None:
 def test_a_run_that_is_signed_for_something_else_is_refused(
     node: Checking, change: dict[str, Any], why: str
 ) -> None:
-    assert why in refused(node, message(), run_of(signed_text(terms_of(FORMS, **change))), Kind.OTHER_RUN)
+    assert why in refused(node, message(), run_of(signed_text(terms_of(FORMS, **change))), ErrorKind.OTHER_RUN)
 
 
 def test_more_run_config_than_was_signed_is_refused(node: Checking) -> None:
     run = run_of(signed_text(terms_of(FORMS)), seed="3")
-    assert "configuration" in refused(node, message(), run, Kind.OTHER_RUN)
+    assert "configuration" in refused(node, message(), run, ErrorKind.OTHER_RUN)
 
 
 def test_a_signature_for_more_than_a_month_is_none(node: Checking) -> None:
     terms = terms_of(FORMS, expires=int(time.time()) + 31 * DAY)
-    assert "30 days" in refused(node, message(), run_of(signed_text(terms)), Kind.SIGNATURE)
+    assert "30 days" in refused(node, message(), run_of(signed_text(terms)), ErrorKind.SIGNATURE)
 
 
 def test_a_run_that_is_signed_for_other_nodes_is_refused(node: Checking, tmp_path: Path) -> None:
-    assert refused(node, message(), run_of(signed_text(terms_of(FORMS, nodes=(OTHER,)))), Kind.OTHER_NODES)
+    assert refused(node, message(), run_of(signed_text(terms_of(FORMS, nodes=(OTHER,)))), ErrorKind.OTHER_NODES)
     keyless = Checking(tmp_path / "keyless", own="")
-    assert "no key" in refused(keyless, message(), run_of(signed_text(terms_of(FORMS))), Kind.OTHER_NODES)
+    assert "no key" in refused(keyless, message(), run_of(signed_text(terms_of(FORMS))), ErrorKind.OTHER_NODES)
     everyone = run_of(signed_text(terms_of(FORMS, nodes=())))
     assert keyless.question(message(), everyone)
 
@@ -313,9 +315,9 @@ def test_the_nodes_of_a_run_are_members_if_the_policy_names_some(tmp_path: Path)
     both, one = run_of(signed_text(terms_of(FORMS, nodes=(OWN, OTHER)))), run_of(signed_text(terms_of(FORMS)))
     all_of_them, alone = Checking(tmp_path / "2", members=[OWN, OTHER]), Checking(tmp_path / "1", members=[OWN])
     assert all_of_them.question(message(), both) and alone.question(message(), one)
-    assert "no member" in refused(alone, message(), both, Kind.OTHER_NODES)
+    assert "no member" in refused(alone, message(), both, ErrorKind.OTHER_NODES)
     assert "names no nodes" in refused(
-        alone, message(), run_of(signed_text(terms_of(FORMS, nodes=()))), Kind.OTHER_NODES
+        alone, message(), run_of(signed_text(terms_of(FORMS, nodes=()))), ErrorKind.OTHER_NODES
     )
 
 
@@ -325,9 +327,9 @@ def test_the_nodes_of_a_run_are_members_if_the_policy_names_some(tmp_path: Path)
 def test_a_signed_run_starts_one_run_also_after_a_restart(node: Checking, tmp_path: Path) -> None:
     text = signed_text(terms_of(FORMS))
     node.question(message("query"), run_of(text, 7))
-    assert "has started run 7" in refused(node, message("query"), run_of(text, 8), Kind.REPLAY)
+    assert "has started run 7" in refused(node, message("query"), run_of(text, 8), ErrorKind.REPLAY)
     again = Checking(tmp_path)
-    assert "has started run 7" in refused(again, message(), run_of(text, 8), Kind.REPLAY)
+    assert "has started run 7" in refused(again, message(), run_of(text, 8), ErrorKind.REPLAY)
     assert again.question(message(), run_of(text, 7))
 
 
@@ -335,30 +337,30 @@ def test_a_lower_round_is_refused_also_after_a_restart(node: Checking, tmp_path:
     run = run_of(signed_text(terms_of(FORMS)))
     node.question(in_round(2, 1), run)
     for each in (node, Checking(tmp_path)):
-        assert "server-round = 1, after 2" in refused(each, in_round(1, 1), run, Kind.REPLAY)
-        assert "accepted-round = 0, after 1" in refused(each, in_round(3, 0), run, Kind.REPLAY)
+        assert "server-round = 1, after 2" in refused(each, in_round(1, 1), run, ErrorKind.REPLAY)
+        assert "accepted-round = 0, after 1" in refused(each, in_round(3, 0), run, ErrorKind.REPLAY)
     assert node.question(in_round(3, 2), run)
 
 
 def test_the_statistics_are_said_once(node: Checking) -> None:
     run = run_of(signed_text(terms_of(FORMS)))
     node.question(message(), run)
-    assert "spec.mean" in refused(node, in_round(2, **{"spec.mean": [0.0, 3.0]}), run, Kind.REPLAY)
+    assert "spec.mean" in refused(node, in_round(2, **{"spec.mean": [0.0, 3.0]}), run, ErrorKind.REPLAY)
     assert node.question(in_round(2), run)
 
 
 def test_a_message_is_answered_once_and_a_repeat_gets_the_kept_reply(node: Checking, tmp_path: Path) -> None:
     run = run_of(signed_text(terms_of(FORMS)))
     first = node.question(message(), run)
-    assert "not kept" in refused(node, message(), run, Kind.REPLAY)  # asked, and not answered yet
+    assert "not kept" in refused(node, message(), run, ErrorKind.REPLAY)  # asked, and not answered yet
     answer = answered(RecordDict({"metrics": MetricRecord({"n": 1})}))
     node.runs.keep(first, answer)
     for each in (node, Checking(tmp_path)):
         kept = each.question(message(), run).kept
         assert kept == answer._replace(state=b"")
-    assert "training of round 1 again" in refused(node, in_round(1, 1), run, Kind.REPLAY)
+    assert "training of round 1 again" in refused(node, in_round(1, 1), run, ErrorKind.REPLAY)
     node.runs.keep(node.question(in_round(2), run), answer)
-    assert refused(node, message(), run, Kind.REPLAY)
+    assert refused(node, message(), run, ErrorKind.REPLAY)
 
 
 def test_an_error_is_kept_too(node: Checking) -> None:
@@ -385,20 +387,20 @@ def test_no_more_messages_than_were_signed(node: Checking) -> None:
     run = run_of(signed_text(terms_of(FORMS, messages=2)))
     node.question(message("query"), run)
     node.question(message(), run)
-    assert "more than the 2 messages" in refused(node, in_round(2), run, Kind.REPLAY)
+    assert "more than the 2 messages" in refused(node, in_round(2), run, ErrorKind.REPLAY)
 
 
 def test_the_word_of_a_run_belongs_to_its_key_and_is_taken_up_by_a_signed_resume_only(tmp_path: Path) -> None:
     node = Checking(tmp_path)
     node.question(in_round(3, 2), run_of(signed_text(terms_of(FORMS)), 7))
     assert "not signed as its resume" in refused(
-        node, in_round(3), run_of(signed_text(terms_of(FORMS)), 8), Kind.REPLAY
+        node, in_round(3), run_of(signed_text(terms_of(FORMS)), 8), ErrorKind.REPLAY
     )
     resumed = run_of(signed_text(terms_of(FORMS, resumes=True)), 8)
     assert node.question(in_round(2, 1), resumed).round == 2  # a lower round, as after a checkpoint
     other = Signatures_of_two(tmp_path)
     stolen = run_of(signed_text(terms_of(FORMS, resumes=True), OTHER_KEY), 9)
-    assert "belongs to another key" in refused(other, in_round(3), stolen, Kind.REPLAY)
+    assert "belongs to another key" in refused(other, in_round(3), stolen, ErrorKind.REPLAY)
 
 
 def Signatures_of_two(folder: Path) -> Checking:
@@ -429,7 +431,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_a_damaged_one_stops_the_node(
     path = tmp_path / "ledger"
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"nonce": "')
-    assert refused(Checking(tmp_path), message(), run, Kind.REPLAY) and path.read_bytes() == whole
+    assert refused(Checking(tmp_path), message(), run, ErrorKind.REPLAY) and path.read_bytes() == whole
     for damaged in (b"[]\n", b"no json\n", b'{"nonce": "a", "form": "b", "round": 1, "seen": {}}\n'):
         path.write_bytes(whole + damaged + whole)
         with pytest.raises(ConfigError, match="damaged in line 3"):
@@ -449,7 +451,7 @@ def test_a_ledger_that_others_may_write_is_not_used(node: Checking, tmp_path: Pa
     else:
         path.unlink()
         path.mkdir()
-    refused(node, message(), run, Kind.STORAGE)
+    refused(node, message(), run, ErrorKind.STORAGE)
     with pytest.raises(ConfigError, match="ledger"):
         Checking(tmp_path)
 
@@ -469,8 +471,8 @@ def asking(tmp_path: Path) -> tuple[Checking, Path]:
 def test_a_run_waits_for_a_person(asking: tuple[Checking, Path]) -> None:
     node, folder = asking
     run = run_of(signed_text(terms_of(FORMS)))
-    assert "node-approve" in refused(node, message("query"), run, Kind.APPROVAL)
-    head, told = head_of(message("query")), Fault(Kind.APPROVAL)
+    assert "node-approve" in refused(node, message("query"), run, ErrorKind.APPROVAL)
+    head, told = head_of(message("query")), Fault(ErrorKind.APPROVAL)
     assert f"code {wire.WAITS}" in replies.refusal(head, 5, told, "it waits").error
     (found,) = waiting(folder)
     approve(folder, find(folder, found.id))
@@ -485,42 +487,44 @@ def test_an_approval_is_of_one_signed_run_and_ends_with_the_policy_or_the_data(
 ) -> None:
     node, folder = asking
     run = run_of(signed_text(terms_of(FORMS)))
-    refused(node, message("query"), run, Kind.APPROVAL)
+    refused(node, message("query"), run, ErrorKind.APPROVAL)
     (found,) = waiting(folder)
     approve(folder, found)
     assert node.question(message("query"), run)
     forms = (replace(FORMS[0], fixed={**FIXED, wire.RUN: "f" * 16}),)
     other = run_of(signed_text(terms_of(forms, run="f" * 16)), 8)
     with_other_word = with_values({wire.RUN: "f" * 16}, "query")
-    assert refused(node, with_other_word, other, Kind.APPROVAL)
+    assert refused(node, with_other_word, other, ErrorKind.APPROVAL)
     for path in (tmp_path / "policy.toml", tmp_path / "patients.csv"):
         before = path.read_text()
         path.write_text(before + "\n# more\n")
-        assert "node-approve" in refused(node, message(), run, Kind.APPROVAL)
+        assert "node-approve" in refused(node, message(), run, ErrorKind.APPROVAL)
         again = next(each for each in waiting(folder) if each.body == found.body)
         assert again.id != found.id
         approve(folder, again)
         assert node.question(in_round(1 + (path.suffix == ".csv")), run)
-    assert "has started run 7" in refused(node, message(), run_of(run.overrides["signed_run"], 9), Kind.REPLAY)  # type: ignore[arg-type]
+    assert "has started run 7" in refused(
+        node, message(), run_of(run.overrides["signed_run"], 9), ErrorKind.REPLAY
+    )  # type: ignore[arg-type]
 
 
 def test_a_forged_approval_is_none(asking: tuple[Checking, Path], tmp_path: Path) -> None:
     node, folder = asking
     run = run_of(signed_text(terms_of(FORMS)))
-    refused(node, message("query"), run, Kind.APPROVAL)
+    refused(node, message("query"), run, ErrorKind.APPROVAL)
     (found,) = waiting(folder)
     approved = folder / f"{found.id}.approved"
     for forged in (found._replace(body=found.body.replace('"rounds":3', '"rounds":9')), found._replace(site="0")):
         approved.write_text(json.dumps(forged._asdict()))
         approved.chmod(0o600)
-        refused(node, message("query"), run, Kind.APPROVAL)
+        refused(node, message("query"), run, ErrorKind.APPROVAL)
     approve(folder, found)
     approved.chmod(0o666)
-    refused(node, message("query"), run, Kind.APPROVAL)
+    refused(node, message("query"), run, ErrorKind.APPROVAL)
     approved.rename(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").chmod(0o600)
     approved.symlink_to(tmp_path / "elsewhere")
-    refused(node, message("query"), run, Kind.APPROVAL)
+    refused(node, message("query"), run, ErrorKind.APPROVAL)
 
 
 def test_what_a_person_reads_is_inert_and_says_what_changed(asking: tuple[Checking, Path]) -> None:
@@ -529,7 +533,7 @@ def test_what_a_person_reads_is_inert_and_says_what_changed(asking: tuple[Checki
     hostile = replace(FORMS[0], fixed={**FIXED, "a.text": bad, "reading.columns": ["age", "age\nexpires never"]})
     terms = terms_of((hostile,), run_config={"submission": bad})
     run = run_of("")._replace(overrides={"submission": bad, "signed_run": signed_text(terms)})
-    refused(node, with_values(hostile.fixed, "query"), run, Kind.APPROVAL)
+    refused(node, with_values(hostile.fixed, "query"), run, ErrorKind.APPROVAL)
     (found,) = waiting(folder)
     lines = list(in_words(folder, found))
     text = "\n".join(lines)
@@ -556,11 +560,11 @@ def test_what_a_person_reads_is_inert_and_says_what_changed(asking: tuple[Checki
     assert "as the server says" in text
 
 
-def form_with(name: str, kind: str, varies: Mapping[str, Varies] = {}, **fixed: Any) -> Form:
-    return Form(name, kind, {wire.RUN: WORD, **fixed}, varies, {})
+def form_with(name: str, kind: str, varies: Mapping[str, Varies] = {}, **fixed: Any) -> MessageForm:
+    return MessageForm(name, kind, {wire.RUN: WORD, **fixed}, varies, {})
 
 
-def read_by_a_person(folder: Path, *forms: Form) -> list[str]:
+def read_by_a_person(folder: Path, *forms: MessageForm) -> list[str]:
     return list(in_words(folder, Asking("study", signer_of(KEY).id, terms_of(forms).body(), "")))
 
 
@@ -665,7 +669,7 @@ def test_a_node_logs_the_reason_and_starts_no_process(tmp_path: Path) -> None:
     head = link.deliver()
     site.step()
     (reply,) = link.replies()
-    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, str(Fault(Kind.UNSIGNED)))
+    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, str(Fault(ErrorKind.UNSIGNED)))
     last = read(site.log).rows[-1]
     assert (last["event"], last["message"], last["reason"]) == (
         "refused",
@@ -729,8 +733,8 @@ def test_what_the_policy_refuses_can_be_asked_again(tmp_path: Path, kind: str) -
     clock[0] = 8 * 60
     asks(refusing if kind == "hours" else Policy())
     first, second = link.replies()
-    assert first.has_error() and first.error.reason.startswith(str(Fault(Kind.POLICY))[:20])
+    assert first.has_error() and first.error.reason.startswith(str(Fault(ErrorKind.POLICY))[:20])
     assert second.has_content() and len(site.processes.requests) == 1
     clock[0] = 7 * 60
     asks(refusing, **{"task.name": "other", "a.more": 1})  # not signed: it learns nothing of the policy
-    assert link.replies()[-1].error.reason == str(Fault(Kind.NOT_SIGNED))
+    assert link.replies()[-1].error.reason == str(Fault(ErrorKind.NOT_SIGNED))

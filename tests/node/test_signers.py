@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from fedstride.errors import ConfigError
 from fedstride.messages.key_fingerprints import fingerprint, fingerprints
-from fedstride.messages.signed_runs import Form, load
-from lab.deployment.signing import new_key
+from fedstride.messages.signed_runs import MessageForm, load
+from lab.deployment.app_signing import new_key
 from node import own_files
 from node.commands import add_to
 from node.policy.policy_file import ASK, OFF, Policy, read_policy
-from node.signed_runs.approvals import Approvals, Site, waiting
+from node.signed_runs.approvals import ApprovalBasis, Approvals, waiting
 from node.signed_runs.signers import members_of, signers_of
 
 
@@ -122,8 +122,8 @@ def command(*arguments: str, answer: str = "") -> tuple[int, str]:
 def test_a_person_approves_a_run_after_a_question(home: Path) -> None:
     folder = home / own_files.APPROVALS
     assert command() == (0, "no run waits for an approval\n")
-    forms = (Form("roll call", "query", {"task.name": "blood"}, {}, {}),)
-    found, approvals = load(signed_text(terms_of(forms))), Approvals(folder, Site(None, ()))
+    forms = (MessageForm("roll call", "query", {"task.name": "blood"}, {}, {}),)
+    found, approvals = load(signed_text(terms_of(forms))), Approvals(folder, ApprovalBasis(None, ()))
     assert "fedstride node-approve" in approvals.waits(signer_of(KEY), found)
     (asking,) = waiting(folder)
     assert command()[1].startswith(f"{asking.id}  'study', 3 rounds")

@@ -153,8 +153,8 @@ def test_the_moments_are_those_of_the_training_examples_in_eval_mode(tmp_path: P
     from fedstride.tasks import data
     from fedstride.tasks.models import networks_by_name
     from fedstride.tasks.models.tensors import Examples, load_arrays
+    from fedstride.tasks.registry import MODELS, TASKS
     from fedstride.tasks.statistics.class_moments import pooled
-    from fedstride.tasks.table import MODELS, TASKS
 
     seen: list[Any] = []
 

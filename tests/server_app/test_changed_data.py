@@ -12,8 +12,8 @@ from flwr.app import Context, Message, RecordDict
 from PIL import Image
 
 from client_app.app import app
+from fedstride.error_kinds import ErrorKind, Fault
 from fedstride.errors import ChangedDataError, RunError
-from fedstride.faults import Fault, Kind
 from fedstride.messages import wire
 from fedstride.messages.records import config_records
 from fedstride.tasks import data
@@ -173,7 +173,7 @@ def test_the_server_is_told_nothing_but_that_they_have_changed(tmp_path: Path) -
     assert kept not in str(dict(first))
     lines(lambda rows: rows[1:])(file)
     refused = answer()
-    assert refused.has_error() and refused.error.reason == str(Fault(Kind.CHANGED_DATA))
+    assert refused.has_error() and refused.error.reason == str(Fault(ErrorKind.CHANGED_DATA))
 
 
 def resume_through(folder: Path, client: object) -> None:

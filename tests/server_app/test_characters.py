@@ -16,7 +16,7 @@ from server_app.config.compose import compose, from_yaml, to_yaml
 from server_app.config.conf import conf_dir
 from server_app.config.grammar import as_typed_text
 from server_app.config.overrides import overrides_of, parse, values_of
-from superlink.grants import settings as settings_of
+from superlink.serverapp_access import settings as settings_of
 
 TABLE = ["task=own_table", "model=mlp", "partition=own"]
 

@@ -11,10 +11,10 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
-from client_app.table import OBJECTIVES, RULES
+from client_app.registry import OBJECTIVES, RULES
 from fedstride.errors import ConfigError
 from fedstride.settings import REQUIRED
-from fedstride.tasks.table import PARTITIONS
+from fedstride.tasks.registry import PARTITIONS
 from server_app.config import conf as places
 from server_app.config import experiments
 from server_app.config.compose import choices, compose, describe, digest, from_yaml, to_yaml
@@ -23,8 +23,8 @@ from server_app.config.grammar import quote
 from server_app.config.keys import keys
 from server_app.config.overrides import overrides_of
 from server_app.config.schema import FIXED_ON_RESUME, GROUPS, TABLES, Config
+from strategies.registry import STRATEGIES
 from strategies.replies.screening_settings import Screening
-from strategies.table import STRATEGIES
 
 FedAvg, FedNNNN, FedLWS, TwoDLRD = map(STRATEGIES.config, ("fedavg", "fednnnn", "fedlws", "two_d_lrd"))
 NESTED = ("strategy=fednnnn+fedlws+two_d_lrd", "strategy.inner.fixed=[1, 0.9]", "client=fednlr", "cohort=3")

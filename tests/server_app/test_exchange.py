@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from fedstride.arrays.named import to_record
 from fedstride.flower import identity
 from fedstride.messages.packed_arrays import is_packed
-from lab.engine.local import LocalGrid
+from lab.engine.local_grid import LocalGrid
 from server_app.exchange import messages as module
 from server_app.exchange.messages import CohortGrid, exchange, send
 

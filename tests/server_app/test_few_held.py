@@ -15,12 +15,12 @@ from client_app import app as clients
 from fedstride.errors import DataError, RunError
 from fedstride.messages import wire
 from fedstride.messages.records import config_records
-from fedstride.tasks.own.node_process import prepared
+from fedstride.tasks.data_toml.site import SiteData
+from fedstride.tasks.own_files.node_process import prepared
 from fedstride.tasks.reading import PREPARED_VARIABLE
-from fedstride.tasks.site_file.site import Site
-from lab.report.sites import sites as report_of_sites
-from lab.results.quality import sites_of
-from lab.results.runs import load
+from lab.report.section_of_sites import sites as report_of_sites
+from lab.results.good_enough import sites_of
+from lab.results.run_folders import load
 from node.messages.replies import form_of
 from server_app.reports.model_card import CARD
 
@@ -57,7 +57,7 @@ class AsAtNodes:
             each.mkdir(exist_ok=True)
         prepared(
             {
-                "site": Site(self._files[client]).plain(),
+                "site": SiteData(self._files[client]).plain(),
                 "form": form,
                 "folder": str(rows),
                 "statistics": str(statistics),

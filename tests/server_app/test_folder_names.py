@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
-from lab.engine.plan import plan
+from lab.engine.sweep_combinations import plan
 from server_app.config.checks import MAX_FOLDER_NAME, is_folder_name
 from server_app.config.compose import compose
 from server_app.config.grammar import quote

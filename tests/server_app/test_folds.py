@@ -8,7 +8,7 @@ import pytest
 from desk import play
 
 from fedstride.errors import ConfigError
-from lab.results.runs import load
+from lab.results.run_folders import load
 from server_app.build import client_config
 from server_app.config.compose import compose
 from server_app.session import prepare

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from desk import play, resume
 
-from client_app.state.client_state import OnDisk
+from client_app.state.saved_states import OnDisk
 from fedstride.errors import ConfigError
-from server_app.records.line_files import Lines
+from server_app.records.line_files import LineFile
 from server_app.records.run_folder import lock
 
 
@@ -61,7 +61,7 @@ def test_what_is_written_follows_no_link(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         lock(tmp_path)
     with pytest.raises(OSError):
-        Lines(tmp_path / "lines").append(["more"])
+        LineFile(tmp_path / "lines").append(["more"])
     assert target.read_text() == "kept"
 
 

@@ -13,7 +13,7 @@ from safetensors.numpy import load as load_arrays
 
 from client_app import app as clients
 from fedstride.errors import ConfigError
-from lab.results.runs import load
+from lab.results.run_folders import load
 from server_app import session
 from server_app.config.compose import compose
 

@@ -18,7 +18,7 @@ from fedstride.messages import wire
 from fedstride.messages.records import config_records, metric_records
 from lab.attacks.membership import audit
 from lab.engine.engine import engine
-from lab.results.runs import Run, load
+from lab.results.run_folders import Run, load
 from server_app import session
 from server_app.config.compose import compose
 from server_app.evaluation import membership

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from client_app.table import OBJECTIVES, RULES
+from client_app.registry import OBJECTIVES, RULES
 from fedstride.errors import ConfigError, FedstrideError
-from lab.engine.plan import Job, checked, expand, plan
+from lab.engine.sweep_combinations import PlannedRun, checked, expand, plan
 from server_app.config.attacks import ATTACKS
 from server_app.config.compose import compose, to_yaml
 from server_app.config.keys import label
 from server_app.config.methods import PARTS, alone, expand_method, plain
 from server_app.config.overrides import parse
-from strategies.table import STRATEGIES
+from strategies.registry import STRATEGIES
 
 AT_SERVER = {"fedlaw", "validated"}
 """Methods that need examples at the server."""
@@ -98,7 +98,7 @@ def test_a_resumed_run_has_the_whole_method(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- sweeps
 
 
-def methods(jobs: list[Job]) -> list[str]:
+def methods(jobs: list[PlannedRun]) -> list[str]:
     return [next(text for text in job.overrides if text.startswith("method=")).partition("=")[2] for job in jobs]
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from client_app import combined_methods
 from client_app.combined_methods import HOOKS, Composition, Member
-from client_app.table import EXCLUSIVE, OBJECTIVES, RULES, SETS
+from client_app.registry import EXCLUSIVE, OBJECTIVES, RULES, SETS
 from client_app.training.method import Method, Plan
-from fedstride import own
+from fedstride import user_parts
 from fedstride.errors import ConfigError
 from fedstride.parts import HALF, USER_PARTS
-from lab.engine.plan import plan
+from lab.engine.sweep_combinations import plan
 from server_app.config.compose import compose
 from server_app.config.conflicts import _set_by
 
@@ -29,8 +29,8 @@ HEAD = "from fedstride import Method, Plan, part\nimport client_app\n"
 def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
     """A function that writes a parts file and returns its override; what it registers is removed."""
     before = {group: dict(found) for group, found in USER_PARTS.items()}
-    monkeypatch.setattr(own, "_LOADED", {})
-    monkeypatch.setattr(own, "_DIGESTS", {})
+    monkeypatch.setattr(user_parts, "_LOADED", {})
+    monkeypatch.setattr(user_parts, "_DIGESTS", {})
 
     def write(body: str) -> str:
         (tmp_path / "own_methods.py").write_text(HEAD + textwrap.dedent(body))
@@ -98,8 +98,8 @@ def test_the_table_has_what_the_built_in_methods_set() -> None:
     found = {}
     for table in (RULES, OBJECTIVES):
         found |= {f"{table.group}.{part.name}": _set_by(table.load(part.name)) for part in table.built_in()}
-    for name in combined_methods.server_rules._built_in():
-        found[f"halves.{name}"] = _set_by(type(combined_methods.server_rules.make(name)))
+    for name in combined_methods.for_server_rules._built_in():
+        found[f"halves.{name}"] = _set_by(type(combined_methods.for_server_rules.make(name)))
     assert {label: tuple(fields) for label, fields in found.items() if fields} == SETS
     assert list(EXCLUSIVE) == [name for name in Plan.__dataclass_fields__ if name in EXCLUSIVE]
 

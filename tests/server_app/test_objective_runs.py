@@ -14,7 +14,7 @@ from torch import nn
 from fedstride.errors import ConfigError
 from fedstride.parts import Part
 from fedstride.tasks.inputs import Inputs
-from fedstride.tasks.table import MODELS
+from fedstride.tasks.registry import MODELS
 from server_app import session
 from server_app.config.compose import compose
 from server_app.records.line_files import read_lines

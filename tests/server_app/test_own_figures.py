@@ -15,13 +15,13 @@ from safetensors.torch import load_file
 from client_app.data import small_counts
 from fedstride.errors import ConfigError
 from fedstride.figures import metrics
-from fedstride.own import load_parts
 from fedstride.tasks import data
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.models import networks_by_name
 from fedstride.tasks.models.tensors import Examples, evaluate, load_arrays, pick_device
 from fedstride.tasks.partitions import schemes
-from lab.results.runs import load
+from fedstride.user_parts import load_parts
+from lab.results.run_folders import load
 from lab.results.tables import Statistic, compare
 from server_app import session
 from server_app.config.compose import compose

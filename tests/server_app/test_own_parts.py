@@ -14,8 +14,8 @@ from desk import StopAfter, forget, parts_of_a_test, play, resume, table, weight
 from safetensors.numpy import load_file
 
 from fedstride.errors import CheckpointError, ConfigError
-from fedstride.own import load_bundled, load_parts
 from fedstride.tasks import data
+from fedstride.user_parts import load_bundled, load_parts
 from lab.report.repeat import overrides_for
 from server_app.build import client_config
 from server_app.config.compose import choices, compose, describe, digest, from_yaml, to_yaml

@@ -16,13 +16,13 @@ from safetensors.numpy import load_file
 from client_app.app import app as client
 from fedstride.errors import CheckpointError, ConfigError
 from fedstride.noise import gaussian_mechanism
-from lab.engine.local import LocalGrid
+from lab.engine.local_grid import LocalGrid
 from server_app import app, session
 from server_app.build import build_strategy, client_config
 from server_app.config.compose import compose
 from server_app.records.checkpoint import newest_checkpoint
 from server_app.records.line_files import read_lines
-from server_app.records.releases import Released
+from server_app.records.noise_releases import Released
 
 METHODS = [
     "strategy=fedavg client=fednlr",

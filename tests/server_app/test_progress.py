@@ -11,7 +11,7 @@ from desk import StopAfter, play
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.results.runs import load
+from lab.results.run_folders import load
 from server_app.reports.progress import (
     ANSWERED,
     BATCHES,

@@ -22,7 +22,7 @@ from flwr.superlink.grid.http_grid import HttpGrid
 from fedstride.arrays.named import to_record, views
 from fedstride.flower import identity
 from fedstride.messages import wire
-from fedstride.processes import signals
+from fedstride.processes import unix_signals
 from server_app.exchange.messages import exchange
 from strategies.replies.screening import screen
 
@@ -370,7 +370,7 @@ def test_a_reply_to_another_message(server: SuperLinkServer) -> None:
 @contextlib.contextmanager
 def stopped() -> Iterator[None]:
     """Expects the signal that Flower sends to its process, as a ServerApp handles it."""
-    with pytest.raises(KeyboardInterrupt), signals.handled(signals.RaiseOnce()):
+    with pytest.raises(KeyboardInterrupt), unix_signals.handled(unix_signals.RaiseOnce()):
         yield
 
 
@@ -419,7 +419,7 @@ def test_an_error_of_a_client_stays_its_error(server: SuperLinkServer) -> None:
 
 def test_the_bounds_hold_in_process_too() -> None:
     """A Grid that gives out messages: the same reason as from a SuperLink."""
-    from lab.engine.local import LocalGrid
+    from lab.engine.local_grid import LocalGrid
 
     def client(message: Message, context: Any) -> Message:
         reply = reply_to(message)
@@ -438,7 +438,7 @@ def test_the_bounds_hold_in_process_too() -> None:
 
 
 def test_a_grid_in_process_answers_many_small_messages_at_once_and_models_one_by_one() -> None:
-    from lab.engine.local import AT_ONCE, LocalGrid
+    from lab.engine.local_grid import AT_ONCE, LocalGrid
 
     grid = LocalGrid(lambda message, context: reply_to(message), 200)  # type: ignore[arg-type, return-value]
     model = to_record({"w": np.zeros(2, np.float32)})

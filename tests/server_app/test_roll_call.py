@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from fedstride.errors import ConfigError, RunError
 from fedstride.flower import grids
 from fedstride.messages import wire
-from lab.engine.local import LocalGrid
+from lab.engine.local_grid import LocalGrid
 from server_app.build import code_of_clients
 from server_app.config.compose import compose
 from server_app.exchange import roll_call

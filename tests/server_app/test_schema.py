@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from client_app.table import OBJECTIVES, RULES
+from client_app.registry import OBJECTIVES, RULES
 from fedstride.errors import ConfigError
 from fedstride.parts import Choice
-from fedstride.settings import Kind, fields_of
-from fedstride.tasks.table import PARTITIONS
+from fedstride.settings import Influence, fields_of
+from fedstride.tasks.registry import PARTITIONS
 from server_app.config.checks import check
 from server_app.config.compose import choices, compose
 from server_app.config.keys import by_key, chain, keys, label, names
 from server_app.config.schema import GROUPS, TABLES, Config
+from strategies.registry import PRIVACY, STRATEGIES
 from strategies.replies.screening_settings import Screening
-from strategies.table import PRIVACY, STRATEGIES
 
 NAN, INF = float("nan"), float("inf")
 NESTED = ("strategy=fednnnn+fedlws+two_d_lrd", "client=fednlr", "objective=fedprox", "privacy=none")
@@ -87,19 +87,19 @@ def test_the_tables_contain_all_settings_of_the_built_in_parts() -> None:
     ("kind", "paths"),
     [
         (
-            Kind.METHOD,
+            Influence.METHOD,
             {"strategy.window", "strategy.inner.beta", "strategy.inner.inner.gamma", "client.mu0", "objective.mu"},
         ),
         (
-            Kind.SETTING,
+            Influence.SETTING,
             {
                 "rounds", "clients", "fraction", "cohort", "target", "patience", "screening.quorum",
                 "screening.factor", "client.lr", "client.batch_size", "partition.alpha",
             },
         ),
-        (Kind.CHANCE, {"seed", "client.device", "client.threads"}),
+        (Influence.CHANCE, {"seed", "client.device", "client.threads"}),
         (
-            Kind.NONE,
+            Influence.NONE,
             {
                 "experiment", "timeout", "node_wait", "checkpoint_every", "evaluate_every", "track", "out", "name",
                 "parts", "resume", "best", "min_clients", "presets", "evaluate_clients", "max_empty_rounds",
@@ -107,7 +107,7 @@ def test_the_tables_contain_all_settings_of_the_built_in_parts() -> None:
         ),
     ],
 )  # fmt: skip
-def test_the_kinds_of_keys(kind: Kind, paths: set[str]) -> None:
+def test_the_kinds_of_keys(kind: Influence, paths: set[str]) -> None:
     assert paths <= {key.path for key in keys(compose(NESTED)) if key.kind is kind}
 
 

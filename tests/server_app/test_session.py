@@ -23,7 +23,7 @@ from client_app.state import state_folder
 from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError, DataError, RunError
 from fedstride.messages import wire
-from lab.engine.local import LocalGrid
+from lab.engine.local_grid import LocalGrid
 from server_app import session
 from server_app.config.compose import compose, from_yaml
 from server_app.records.checkpoint import newest_checkpoint

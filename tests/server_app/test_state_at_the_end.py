@@ -10,7 +10,7 @@ import pytest
 from desk import play, resume, table, weights
 from flwr.app import ArrayRecord
 
-from fedstride.processes.signals import Terminated
+from fedstride.processes.unix_signals import Terminated
 from server_app.evaluation.central import CentralEvaluation
 from server_app.records.checkpoint import newest_checkpoint
 

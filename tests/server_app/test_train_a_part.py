@@ -23,7 +23,7 @@ from fedstride.messages import wire
 from fedstride.parts import Part
 from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.models import frozen_cache
-from fedstride.tasks.table import MODELS
+from fedstride.tasks.registry import MODELS
 from server_app import session
 from server_app.config.compose import compose
 from server_app.records.line_files import read_lines

@@ -26,10 +26,10 @@ from fedstride.messages.records import metric_records
 from fedstride.tasks.evaluation.comparison import at_site
 from fedstride.tasks.evaluation.holdout import hold_out
 from lab.comparison.compare import rows_of
-from lab.comparison.sites import sites_of
+from lab.comparison.site_rows import sites_of
 from lab.prediction.model import load as load_model
 from lab.report import report
-from lab.results.runs import Run, load
+from lab.results.run_folders import Run, load
 from server_app import session
 from server_app.config.compose import compose
 from server_app.evaluation.differences import TOO_FEW

@@ -43,8 +43,8 @@ from strategies import (
     Scaffold,
     TwoDLRD,
 )
+from strategies.registry import STRATEGIES
 from strategies.replies.screening_settings import Screening
-from strategies.table import STRATEGIES
 
 Make = Callable[..., Any]
 

@@ -37,7 +37,7 @@ from strategies import (
     NormNorm,
     TwoDLRD,
 )
-from strategies.replies.needs import declared
+from strategies.replies.declared_needs import declared
 from strategies.replies.screening_settings import Screening
 from strategies.shell.device import claims
 from strategies.shell.rule_strategy import RuleStrategy

@@ -22,7 +22,7 @@ from fedstride.messages import wire
 from strategies import DifferentialPrivacy, FedDyn, NormAnalysis, TwoDLRD, feddyn
 from strategies.feddyn import FedDynState
 from strategies.replies.cohort import shares_of
-from strategies.replies.needs import Needs
+from strategies.replies.declared_needs import Needs
 from strategies.shell.client_states import by_client
 
 KEPT = "feddyn.client_memory"

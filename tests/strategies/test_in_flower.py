@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedAvg, Strategy
 
-from lab.engine.local import LocalGrid
+from lab.engine.local_grid import LocalGrid
 from strategies import Fedalr, FedDyn, FedLWS, FedNNNN, NormAnalysis, Scaffold, TwoDLRD
 
 TARGETS = np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]], dtype=np.float32)

@@ -20,7 +20,7 @@ from reference import Model
 
 from fedstride.errors import ConfigError
 from strategies import DifferentialPrivacy, FedAvg, FedLWS, FedNNNN, Validated, make_cohort, validated
-from strategies.table import STRATEGIES
+from strategies.registry import STRATEGIES
 from strategies.validated import NOTHING, Evidence, Fall, Validation, deviation, remembered, validate
 
 NAMES = ("conv1.weight", "fc.bias")

@@ -20,10 +20,10 @@ from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
 from flwr.proto.node_pb2 import Node
 
 from fedstride.flower.for_nodes.request_keys import Keys, Signed
+from superlink.allowed_routes import Rules
+from superlink.connections import MOST_HEAD, Connections, Protocol, listen
 from superlink.guard import Guard
-from superlink.handing import Files
-from superlink.lines import MOST_HEAD, Lines, Protocol, listen
-from superlink.routes import Rules
+from superlink.run_folder_stream import Files
 
 TOKEN = "the-submit-token"
 WITH_TOKEN = [(b"fedstride-token", TOKEN.encode())]
@@ -83,7 +83,7 @@ class Door:
 
     def __init__(self, runs: Path = Path("/nowhere"), **rules: Any) -> None:
         self.flower = Flower()
-        self.lines = Lines(one_peer=bool(rules.get("behind_proxy")))
+        self.lines = Connections(one_peer=bool(rules.get("behind_proxy")))
         self.guard = Guard(self.flower, Rules(TOKEN, **rules), Files(runs), self.lines.vouch)
 
     def ask(

@@ -12,7 +12,7 @@ from doors import KNOWN, NODE, TASK, TOKEN, UNKNOWN, WITH_TOKEN, Door, of_node, 
 
 from fedstride.flower.for_nodes import request_keys
 from superlink import guard
-from superlink.routes import CHUNK, FLEET, NO_TOKEN
+from superlink.allowed_routes import CHUNK, FLEET, NO_TOKEN
 
 LENGTH = b"content-length"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedstride.errors import ConfigError
-from fedstride.files import private
+from fedstride.files import private_files
 from superlink import token
 from superlink.server import BESIDE, check_database
 from superlink.settings import GONE, read
@@ -81,7 +81,7 @@ def test_20_a_link_is_refused(tmp_path: Path) -> None:
         check_database(tmp_path / "state.db")
     (tmp_path / "folder").symlink_to(tmp_path)
     with pytest.raises(ConfigError, match="is not a folder of its own"):
-        private.check_folder(tmp_path / "folder", "the folder")
+        private_files.check_folder(tmp_path / "folder", "the folder")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")

@@ -13,7 +13,7 @@ import flwr
 import pytest
 from flwr.serverapp import strategy
 
-from fedstride.flower import strategies  # noqa: F401  imported before the stand-ins exist
+from fedstride.flower import strategy_internals  # noqa: F401  imported before the stand-ins exist
 
 LATER = ("FedAvgM", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "QFedAvg")
 """Strategies added after Flower 1.21."""

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from fedstride.client_app.app import app  # where it is in the wheel
-from fedstride.client_app.table import OBJECTIVES, RULES
+from fedstride.client_app.registry import OBJECTIVES, RULES
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from fedstride.arrays.named import to_record
@@ -17,7 +17,7 @@ from fedstride.messages import wire
 from fedstride.tasks import data
 from fedstride.tasks.models import networks_by_name
 from fedstride.tasks.models.tensors import to_arrays
-from fedstride.tasks.table import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.registry import MODELS, PARTITIONS, TASKS
 
 OF_A_DESK = {"hydra", "omegaconf", "pandas", "matplotlib", "mlxtend", "flwr_datasets", "datasets", "sklearn"}
 

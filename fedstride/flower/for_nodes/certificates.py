@@ -5,10 +5,10 @@ from __future__ import annotations
 import ssl
 import time
 
-from .connection import Place
+from .connection import SuperLinkAddress
 
 
-def context(place: Place) -> ssl.SSLContext:
+def context(place: SuperLinkAddress) -> ssl.SSLContext:
     """For TLS with this place; in plain text, one that accepts every certificate, to ask whether there is TLS.
 
     Raises OSError or ValueError if the root certificates cannot be read.

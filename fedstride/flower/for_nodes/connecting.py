@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 from ...processes.ports import NODES
 from .certificates import context, has_expired
-from .connection import AnswerError, Link, LinkError, Place, UnreachableError
+from .connection import AnswerError, Link, LinkError, SuperLinkAddress, UnreachableError
 
 # Read when gRPC is imported: it writes lines of its own about each failed connection, whose fault is named here.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -48,7 +48,7 @@ def uses_http() -> bool:
     return installed() >= HTTP_SINCE
 
 
-def connected(place: Place, key: object, *, wait: bool, say: Callable[[str], None]) -> Link:
+def connected(place: SuperLinkAddress, key: object, *, wait: bool, say: Callable[[str], None]) -> Link:
     """A connection as the node with this private key; None: one that registers itself.
 
     Raises LinkError, within ten seconds if `wait` is false. Otherwise it waits for a SuperLink that cannot be
@@ -71,7 +71,7 @@ def connected(place: Place, key: object, *, wait: bool, say: Callable[[str], Non
         pause = min(2 * pause, 5.0)
 
 
-def _reach(place: Place, seconds: float) -> None:
+def _reach(place: SuperLinkAddress, seconds: float) -> None:
     """Raises UnreachableError, with the system's reason, if no process listens there. A proxy is not asked."""
     if place.proxy:
         return
@@ -85,12 +85,12 @@ def _reach(place: Place, seconds: float) -> None:
         ) from None
 
 
-def _host_and_port(place: Place) -> tuple[str, int]:
+def _host_and_port(place: SuperLinkAddress) -> tuple[str, int]:
     host, _, port = place.address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
-def _connection(place: Place, key: object, seconds: float | None) -> Link:
+def _connection(place: SuperLinkAddress, key: object, seconds: float | None) -> Link:
     from .fleet import FleetLink, Transport
     from .request_keys import Keys
 
@@ -114,7 +114,7 @@ def _connection(place: Place, key: object, seconds: float | None) -> Link:
 # ---------------------------------------------------------------- what answers instead
 
 
-def explained(place: Place, error: LinkError) -> LinkError:
+def explained(place: SuperLinkAddress, error: LinkError) -> LinkError:
     """The error, or a better one if something else than the expected SuperLink answers at this address."""
     if (fault := tls_fault(place)) is not None:
         return AnswerError(fault)
@@ -140,7 +140,7 @@ def explained(place: Place, error: LinkError) -> LinkError:
     return error
 
 
-def tls_fault(place: Place) -> str | None:
+def tls_fault(place: SuperLinkAddress) -> str | None:
     """What is wrong with the TLS of a server that answers at this address, and what to do; None: nothing is."""
     if place.proxy:
         return None
@@ -185,12 +185,12 @@ def _certificate_fault(error: ssl.SSLCertVerificationError, host: str, is_system
     return f"{found}: it is not signed by {signer}; use the ca.crt that was made with the SuperLink's certificate"
 
 
-def speaks(place: Place) -> str:
+def speaks(place: SuperLinkAddress) -> str:
     """What answers at this address: "http" (1.40 or later), "grpc", "control" (1.39's other port), or ""."""
     return _http_answer(place) or _grpc_answer(place)
 
 
-def _http_answer(place: Place) -> str:
+def _http_answer(place: SuperLinkAddress) -> str:
     import httpx
 
     base = f"{'http' if place.insecure else 'https'}://{place.address}"
@@ -206,7 +206,7 @@ def _http_answer(place: Place) -> str:
         return ""
 
 
-def _grpc_answer(place: Place) -> str:
+def _grpc_answer(place: SuperLinkAddress) -> str:
     """gRPC answers an unknown method with UNIMPLEMENTED, or refuses it for lack of a key."""
     import grpc
 

@@ -1,4 +1,4 @@
-"""What a node asks of its SuperLink: the contract of a connection, and its errors. Knows nothing of Flower.
+"""What a node asks of its SuperLink: the contract of a connection, and its errors.
 
 `fleet.py` fulfils it for Flower 1.39 (`over_grpc.py`) and for 1.40 and later (`over_http.py`).
 """
@@ -56,7 +56,7 @@ class AnswerError(LinkError):
 
 
 @dataclass(frozen=True)
-class Place:
+class SuperLinkAddress:
     """Where the SuperLink is, and how it is known."""
 
     address: str  # HOST:PORT
@@ -66,7 +66,7 @@ class Place:
     most_bytes: int = ANSWER_BYTES  # of an answer
 
 
-class Head(NamedTuple):
+class MessageHead(NamedTuple):
     """What a message says about itself."""
 
     id: str
@@ -84,7 +84,7 @@ class Head(NamedTuple):
 class Arrived(NamedTuple):
     """A message for this node, without its content."""
 
-    head: Head
+    head: MessageHead
     objects: tuple[str, ...]  # ids of all its objects, each once
 
 

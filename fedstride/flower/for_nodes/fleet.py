@@ -54,9 +54,9 @@ from .connection import (
     AnswerError,
     Arrived,
     Bundle,
-    Head,
     KeyRefusedError,
     LinkError,
+    MessageHead,
     NotThereYetError,
     Run,
     RunGoneError,
@@ -260,7 +260,7 @@ class FleetLink:
             raise AnswerError(f"the SuperLink's answer to {method} is not of the form that Flower has") from None
 
 
-def reply_object(to: Head, node: int, content: str, error: tuple[int, str] | None = None) -> bytes:
+def reply_object(to: MessageHead, node: int, content: str, error: tuple[int, str] | None = None) -> bytes:
     """The message object of a reply, whose metadata are made here.
 
     `content`: the id of the content; empty for an error.
@@ -286,11 +286,11 @@ def reply_object(to: Head, node: int, content: str, error: tuple[int, str] | Non
     return f"Message {content} {len(body)}".encode() + b"\0" + bytes(body)
 
 
-def _head(metadata: Metadata) -> Head:
+def _head(metadata: Metadata) -> MessageHead:
     """What a message says about itself. Raises AnswerError for impossible values."""
     if not _KIND.fullmatch(metadata.message_type) or not math.isfinite(metadata.created_at + metadata.ttl):
         raise AnswerError("the SuperLink sent a message whose type or time has another form")
-    return Head(
+    return MessageHead(
         metadata.message_id,
         metadata.run_id,
         metadata.src_node_id,

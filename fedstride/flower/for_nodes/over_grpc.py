@@ -13,8 +13,8 @@ from .connection import (
     FailingError,
     KeyRefusedError,
     LinkError,
-    Place,
     RunGoneError,
+    SuperLinkAddress,
     TooLargeError,
     UnreachableError,
 )
@@ -48,7 +48,7 @@ KINDS: dict[Any, type[LinkError]] = {
 }
 
 
-def channel(place: Place) -> grpc.Channel:
+def channel(place: SuperLinkAddress) -> grpc.Channel:
     """A channel to this place; it connects when it is first used."""
     options: list[tuple[str, Any]] = [
         ("grpc.max_send_message_length", -1),
@@ -68,7 +68,7 @@ def channel(place: Place) -> grpc.Channel:
 class GrpcTransport:
     """One channel, which is made again after an answer that did not come in time: the line may be cut silently."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SuperLinkAddress) -> None:
         self._place = place
         self._making = threading.Lock()
         self._channel = channel(self._place)

@@ -17,8 +17,8 @@ from .connection import (
     FailingError,
     KeyRefusedError,
     LinkError,
-    Place,
     RunGoneError,
+    SuperLinkAddress,
     TooLargeError,
     UnreachableError,
 )
@@ -41,7 +41,7 @@ _WORDS = re.compile(r"(?<!^)(?=[A-Z])")
 class HttpTransport:
     """A client that follows no redirect and takes no proxy from the environment."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SuperLinkAddress) -> None:
         self._base = f"{'http' if place.insecure else 'https'}://{place.address}"
         self._client = httpx.Client(
             verify=False if place.insecure else context(place),

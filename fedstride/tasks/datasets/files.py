@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Annotated
 
 from ...errors import ConfigError, DataError
-from ...settings import Kind, Setting
+from ...settings import Influence, Setting
 from ..files import opened
 
 Root = Annotated[
     str | None,
-    Setting("folder that contains the data set's folder; default: $FEDSTRIDE_DATA", kind=Kind.NONE),
+    Setting("folder that contains the data set's folder; default: $FEDSTRIDE_DATA", kind=Influence.NONE),
 ]
-Download = Annotated[bool, Setting("download missing files into the folder (needs torchvision)", kind=Kind.NONE)]
+Download = Annotated[
+    bool, Setting("download missing files into the folder (needs torchvision)", kind=Influence.NONE)
+]
 """The settings that all data sets on disk have."""
 
 ROOT_VARIABLE = "FEDSTRIDE_DATA"

@@ -22,7 +22,7 @@ from .per_row import PerRow
 AUROC = "auroc"
 
 
-class Found(NamedTuple):
+class ComparedFigure(NamedTuple):
     """A figure or a difference of two, with its interval and its variance by the same method (NaN if unknown).
 
     `spread`: over the seeds, NaN with one.
@@ -44,8 +44,8 @@ class At:
 
     site: str
     rows: int
-    figures: Mapping[str, Mapping[str, Found]]
-    differences: Mapping[tuple[str, str], Mapping[str, Found]]
+    figures: Mapping[str, Mapping[str, ComparedFigure]]
+    differences: Mapping[tuple[str, str], Mapping[str, ComparedFigure]]
     enough: Mapping[str, bool]
 
 
@@ -76,10 +76,10 @@ def bootstrapped(name: str, sizes: Sequence[int], columns: Columns, pairs: Pairs
     by_seed = {column: np.stack([each.figures() for each in seeds]) for column, seeds in columns.items()}
     place = {(column, figure): i for i, (column, figure) in enumerate((c, f) for c in columns for f in names)}
 
-    def of(column: str) -> dict[str, Found]:
+    def of(column: str) -> dict[str, ComparedFigure]:
         where = {figure: place[column, figure] for figure in names}
         return {
-            figure: Found(
+            figure: ComparedFigure(
                 float(values[at]),
                 intervals.of_draws(draws[:, at]),
                 _spread(by_seed[column][:, names.index(figure)]),
@@ -88,13 +88,13 @@ def bootstrapped(name: str, sizes: Sequence[int], columns: Columns, pairs: Pairs
             for figure, at in where.items()
         }
 
-    def difference(one: str, other: str) -> dict[str, Found]:
+    def difference(one: str, other: str) -> dict[str, ComparedFigure]:
         found = {}
         for number, figure in enumerate(names):
             a, b = place[one, figure], place[other, figure]
             spread = _spread(by_seed[one][:, number] - by_seed[other][:, number])
             apart = draws[:, a] - draws[:, b]
-            found[figure] = Found(
+            found[figure] = ComparedFigure(
                 float(values[a] - values[b]),
                 intervals.of_draws(apart),
                 spread,
@@ -139,7 +139,7 @@ def _by_delong(found: At, columns: Columns, pairs: Pairs) -> At:
     return At(found.site, found.rows, figures, differences, found.enough)
 
 
-def _of(found: Found, estimate: Estimate, interval: Callable[[Estimate], Interval]) -> Found:
+def _of(found: ComparedFigure, estimate: Estimate, interval: Callable[[Estimate], Interval]) -> ComparedFigure:
     return found._replace(interval=interval(estimate), variance=estimate.variance)
 
 

@@ -1,7 +1,6 @@
 """Keeps frozen arrays in this machine's cache, under the digest of their content.
 
-It does not know networks or messages. Whoever finds an entry has exactly the arrays that the digest names.
-"""
+Whoever finds an entry has exactly the arrays that the digest names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Divides a network's arrays into those that are trained and sent, and those that are frozen.
 
-It knows names and modules of a network. It does not know where the arrays come from, or who has them.
+Arrays are chosen by their names and by the modules of the network.
 """
 
 from __future__ import annotations

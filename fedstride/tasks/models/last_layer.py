@@ -1,7 +1,7 @@
 """Finds a network's last linear layer, and the representation of an example: the input of this layer.
 
 The last layer is the linear module whose output is the network's result. It is found in a forward pass, so no name
-or kind of network is assumed. It does not know what the representations are for.
+or kind of network is assumed.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ... import seeds
 from ...errors import ConfigError, require
 from ...parts import Choice
 from ..inputs import Inputs, Kind
-from ..table import MODELS
+from ..registry import MODELS
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 LAYERS = (nn.Linear, *CONVOLUTIONS)

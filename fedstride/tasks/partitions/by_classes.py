@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import DataError
 from ...settings import MOST_EXAMPLES, Setting
 from .client_sizes import classes_of_clients, equal_sizes, table_with_sums
-from .divisible import Divisible
+from .divisible_examples import Divisible
 from .schemes import CLASSES, EXPONENT, Parts, check_classes, generator, power_law
 
 TRIES = 20

@@ -15,13 +15,13 @@ import numpy as np
 
 from ... import seeds
 from ...errors import DataError
-from ...own import code_of as own_code
 from ...parts import Choice
 from ...settings import MOST_CLASSES, MOST_EXAMPLES, Setting
+from ...user_parts import code_of as own_code
 from ..cache import cached
-from ..table import PARTITIONS
+from ..registry import PARTITIONS
 from .client_sizes import equal_sizes, power_law_sizes
-from .divisible import Divisible
+from .divisible_examples import Divisible
 
 Parts = list[np.ndarray]
 

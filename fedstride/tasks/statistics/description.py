@@ -46,7 +46,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
-class Asked:
+class DescribedColumn:
     """A column of which a site says something: one of numbers, or of categories if it has some.
 
     `binned`: whether its distribution is said; of channels of images and signals it is not.
@@ -58,31 +58,33 @@ class Asked:
     binned: bool = True
 
 
-def asked_of(spec: Spec) -> list[Asked]:
+def asked_of(spec: Spec) -> list[DescribedColumn]:
     """The columns of a task in the order in which a site describes them: inputs, then what is predicted."""
-    inputs: list[Asked] = []
+    inputs: list[DescribedColumn] = []
     if spec.inputs.kind is Kind.TABLE:
         columns = parsed(spec.reading.columns)
         count = spec.inputs.shape[0]
         plain = names(spec)[:count]
-        inputs = [Asked(each.name, each.categories) for each in columns] or [Asked(name) for name in plain]
+        inputs = [DescribedColumn(each.name, each.categories) for each in columns] or [
+            DescribedColumn(name) for name in plain
+        ]
     elif spec.inputs.kind is not Kind.TOKENS:
         count = spec.inputs.shape[0 if spec.inputs.kind in (Kind.IMAGE, Kind.SIGNAL) else -1]
-        inputs = [Asked(f"channel {at}", binned=False) for at in range(count)]
+        inputs = [DescribedColumn(f"channel {at}", binned=False) for at in range(count)]
     return [*inputs, *_predicted(spec)]
 
 
-def _predicted(spec: Spec) -> list[Asked]:
+def _predicted(spec: Spec) -> list[DescribedColumn]:
     if spec.target is Target.CLASS:
         classes = spec.names or tuple(map(str, range(spec.outputs)))
-        return [Asked(spec.reading.targets[0] if spec.reading.targets else "class", classes, True)]
+        return [DescribedColumn(spec.reading.targets[0] if spec.reading.targets else "class", classes, True)]
     if spec.target is Target.SURVIVAL:
         time, event = spec.reading.targets
-        return [Asked(time, (), True), Asked(event, ("0", "1"), True)]
+        return [DescribedColumn(time, (), True), DescribedColumn(event, ("0", "1"), True)]
     given = spec.names or spec.reading.targets
     each = given if len(given) == spec.outputs else [str(at) for at in range(spec.outputs)]
     kinds = ("0", "1") if spec.target is Target.LABELS else ()
-    return [Asked(name, kinds, True) for name in each]
+    return [DescribedColumn(name, kinds, True) for name in each]
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class Description:
         return {f"description.{name}": value for name, value in found.items() if value != []}
 
     @classmethod
-    def unflatten(cls, record: Mapping[str, Any], asked: Sequence[Asked]) -> Description:
+    def unflatten(cls, record: Mapping[str, Any], asked: Sequence[DescribedColumn]) -> Description:
         """What `flatten` converted, of these columns. Raises ReplyError for anything else."""
         try:
             return _Reading(record).of(asked)
@@ -150,7 +152,7 @@ class _Reading:
     def __init__(self, record: Mapping[str, Any]) -> None:
         self._record = record
 
-    def of(self, asked: Sequence[Asked]) -> Description:
+    def of(self, asked: Sequence[DescribedColumn]) -> Description:
         least = self._whole("min_rows", self._record["description.min_rows"], 1, MOST_ROWS)
         if self._switch("few"):
             return Description(least, few=True)
@@ -208,7 +210,7 @@ def _cut(values: list[Any], sizes: Sequence[int]) -> list[tuple[Any, ...]]:
     return [tuple(values[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 
 
-def _check(told: Told, column: Asked, rows: int, least: int) -> None:
+def _check(told: Told, column: DescribedColumn, rows: int, least: int) -> None:
     """Raise ValueError for counts that cannot be those of such a column."""
     what = f"column {column.name[:60]!r}"
     if told.counts and column.categories and len(told.counts) != len(column.categories):

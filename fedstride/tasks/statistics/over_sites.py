@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ReplyError
-from ...messages.varying import Varies
+from ...messages.varying_values import Varies
 from ..inputs import Inputs, Kind
 from ..missing import MEDIAN
 from ..spec import Spec, Target

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from client_app.table import OBJECTIVES, RULES
+from client_app.registry import OBJECTIVES, RULES
 from fedstride.parts import Table
-from fedstride.tasks.table import PARTITIONS
-from strategies.table import STRATEGIES
+from fedstride.tasks.registry import PARTITIONS
+from strategies.registry import STRATEGIES
 
 from ..calibrations import CALIBRATIONS
-from .papers import UNSTATED
+from .facts_of_papers import UNSTATED
 
 FIELDS = {
     "rounds": "rounds",

@@ -15,12 +15,12 @@ from fedstride.flower.for_nodes import connecting, fleet, over_grpc, over_http
 from fedstride.flower.for_nodes.connection import (
     AnswerError,
     FailingError,
-    Head,
     KeyRefusedError,
     LinkError,
+    MessageHead,
     NotThereYetError,
-    Place,
     RunGoneError,
+    SuperLinkAddress,
     TooLargeError,
     UnreachableError,
 )
@@ -32,7 +32,7 @@ LARGE = b"x" * (2 * MOST)
 
 
 def connect(address: str, transport: str, most: int = MOST) -> FleetLink:
-    place = Place(address, insecure=True, most_bytes=most)
+    place = SuperLinkAddress(address, insecure=True, most_bytes=most)
     made: Transport = (over_grpc.GrpcTransport if transport == "grpc" else over_http.HttpTransport)(place)
     return FleetLink(made, Keys(), most)
 
@@ -92,7 +92,7 @@ def test_a_run_and_its_app(superlink: SuperLink, link: FleetLink) -> None:
 
 
 def test_a_reply_has_the_metadata_of_the_node(superlink: SuperLink, link: FleetLink) -> None:
-    head = Head("m" * 64, RUN, 1, NODE, "3", "train", time.time(), 100.0, 11, 22)
+    head = MessageHead("m" * 64, RUN, 1, NODE, "3", "train", time.time(), 100.0, 11, 22)
     message = fleet.reply_object(head, NODE, "c" * 64)
     requests: list[bytes] = []
 
@@ -393,7 +393,7 @@ def test_another_transport_is_named_within_seconds(transport: str, monkeypatch: 
         superlink["PullMessages"] = links.UNAUTHENTICATED
         since = time.monotonic()
         with pytest.raises(AnswerError, match=r"speaks .* pip install 'fedstride\[node"):
-            connecting.connected(Place(superlink.address, insecure=True), None, wait=False, say=print)
+            connecting.connected(SuperLinkAddress(superlink.address, insecure=True), None, wait=False, say=print)
         assert time.monotonic() - since < 15.0
 
 
@@ -405,7 +405,9 @@ def test_the_port_for_submitting_is_named(monkeypatch: pytest.MonkeyPatch) -> No
             with pytest.raises(
                 AnswerError, match=r"is the port for submitting runs of a SuperLink of Flower 1\.39"
             ):
-                connecting.connected(Place(superlink.address, insecure=True), None, wait=False, say=print)
+                connecting.connected(
+                    SuperLinkAddress(superlink.address, insecure=True), None, wait=False, say=print
+                )
 
 
 @pytest.mark.parametrize("http", [False, True])
@@ -413,7 +415,7 @@ def test_no_answer_ends_unless_the_node_waits(http: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr(connecting, "uses_http", lambda: http)
     monkeypatch.setattr(connecting, "FIRST_SECONDS", 1.0)
     with pytest.raises(UnreachableError, match=r"[Cc]onnection refused"):
-        connecting.connected(Place("127.0.0.1:1", insecure=True), None, wait=False, say=print)
+        connecting.connected(SuperLinkAddress("127.0.0.1:1", insecure=True), None, wait=False, say=print)
     said: list[str] = []
 
     def say(text: str) -> None:
@@ -421,5 +423,5 @@ def test_no_answer_ends_unless_the_node_waits(http: bool, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        connecting.connected(Place("127.0.0.1:1", insecure=True), None, wait=True, say=say)
+        connecting.connected(SuperLinkAddress("127.0.0.1:1", insecure=True), None, wait=True, say=say)
     assert said[0].endswith("; waiting for it")

@@ -59,4 +59,4 @@ def test_the_memory_is_at_most_twice_the_bound(transport: str) -> None:
             capture_output=True, text=True, check=True, timeout=120, env=os.environ | {"PYTHONPATH": os.getcwd()},
         )  # fmt: skip
     assert superlink.calls.count("PullObject") <= BOUND // PART + 2
-    assert 0 < int(done.stdout) <= 2 * BOUND
+    assert 0 < int(done.stdout) <= 2 * BOUND + MIB  # and some pages of the interpreter

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fedstride.flower.for_nodes import connecting
-from fedstride.flower.for_nodes.connection import AnswerError, Place
+from fedstride.flower.for_nodes.connection import AnswerError, SuperLinkAddress
 from lab.deployment.authority import CA_DAYS
 from lab.deployment.certificates import make
 
@@ -78,7 +78,7 @@ def test_a_fault_of_tls_is_named_and_ends_the_node(
     monkeypatch.setattr(connecting, "uses_http", lambda: http)
     roots = None if trusted is None else (certificates / trusted / "ca.crt").read_bytes()
     with serving(server and certificates / server) as address:
-        place = Place(address, insecure=trusted is None, root_certificates=roots)
+        place = SuperLinkAddress(address, insecure=trusted is None, root_certificates=roots)
         with pytest.raises(AnswerError, match=words) as raised:
             connecting.connected(place, None, wait=wait, say=print)
     assert "\n" not in str(raised.value)
@@ -89,16 +89,20 @@ def test_a_certificate_for_another_name(certificates: Path, monkeypatch: pytest.
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: real("127.0.0.1", *rest, **more))
     with serving(certificates / "good") as address:
         roots = (certificates / "good/ca.crt").read_bytes()
-        fault = connecting.tls_fault(Place(f"other.example:{address.rpartition(':')[2]}", root_certificates=roots))
+        fault = connecting.tls_fault(
+            SuperLinkAddress(f"other.example:{address.rpartition(':')[2]}", root_certificates=roots)
+        )
     assert fault is not None and "use a name that it has, or make one with" in fault and "'other.example'" in fault
 
 
 def test_a_certificate_that_is_accepted_has_no_fault(certificates: Path) -> None:
     with serving(certificates / "good") as address:
         roots = (certificates / "good/ca.crt").read_bytes()
-        assert connecting.tls_fault(Place(address, root_certificates=roots)) is None
-        assert connecting.tls_fault(Place(address, root_certificates="Zürich\n".encode() + roots)) is None
+        assert connecting.tls_fault(SuperLinkAddress(address, root_certificates=roots)) is None
+        assert (
+            connecting.tls_fault(SuperLinkAddress(address, root_certificates="Zürich\n".encode() + roots)) is None
+        )
     with serving(None) as address:
-        assert connecting.tls_fault(Place(address, insecure=True)) is None
-    assert connecting.tls_fault(Place("127.0.0.1:1", insecure=True)) is None
-    assert connecting.tls_fault(Place("127.0.0.1:1", insecure=True, proxy="http://127.0.0.1:2")) is None
+        assert connecting.tls_fault(SuperLinkAddress(address, insecure=True)) is None
+    assert connecting.tls_fault(SuperLinkAddress("127.0.0.1:1", insecure=True)) is None
+    assert connecting.tls_fault(SuperLinkAddress("127.0.0.1:1", insecure=True, proxy="http://127.0.0.1:2")) is None

@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 
 from client_app.from_message import members
 from fedstride.errors import ConfigError, DataError
-from fedstride.tasks import data, own
+from fedstride.tasks import data, own_files
 from fedstride.tasks.evaluation.holdout import hold_out
 from lab.cli.main import app
 from lab.comparison.compare import ROWS, plan
+from lab.comparison.comparison_runs import ALONE, POOLED
 from lab.comparison.page import PAGE
-from lab.comparison.runs import ALONE, POOLED
 from lab.prediction.model import load
-from lab.results.runs import load as load_run
+from lab.results.run_folders import load as load_run
 from server_app.config.compose import compose
 
 NAMES = ("north", "south", "west")
@@ -102,7 +102,7 @@ def test_nothing_that_is_measured_was_trained_on(sites: list[str], tmp_path: Pat
     trained = []
     for place, site in enumerate(planned.sites):
         split = planned.splits[0]
-        rows = own.load(split.files[place], spec)
+        rows = own_files.load(split.files[place], spec)
         kept, held = hold_out(rows.draws(config.split_seed), 0.2, place)
         assert np.array_equal(kept, split.trained[place])
         assert np.array_equal(held, split.held[place])

@@ -45,7 +45,7 @@ def test_the_figures_are_those_of_the_run(runs: list[Path]) -> None:
     models = {folder.name: load(folder) for folder in runs}
     found = measure(models, models["fedavg"].config, all_rows=False)
     assert [at.site for at in found] == ["north", "south", "all"]
-    from lab.results.runs import load as load_run
+    from lab.results.run_folders import load as load_run
 
     for folder in runs:
         last = load_run(folder).rows[-1]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedstride.errors import ConfigError, RunError
-from fedstride.tasks import data, own
+from fedstride.tasks import data, own_files
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.models.tensors import Examples
 from fedstride.tasks.partitions import schemes
@@ -32,7 +32,7 @@ def test_a_node_reads_the_examples_of_its_client(tmp_path: Path, divided, monkey
     assert [path.name for path in paths] == ["client-0.npz", "client-1.npz", "client-2.npz"]
     for path, part in zip(paths, parts, strict=True):
         for named in (path, path.with_suffix(".toml")):
-            found = own.load(named, source.spec)
+            found = own_files.load(named, source.spec)
             np.testing.assert_array_equal(found.x, source.train_x[part])
             np.testing.assert_array_equal(found.y, source.train_y[part])
 
@@ -59,7 +59,7 @@ def test_a_node_trains_with_the_same_bits(
     spec = Spec(Inputs(kind, shape, 100), outputs, target, scale=255.0)
     source = data.Data(spec, x, y, x[:0], y[:0])
     (path,) = save_partition(tmp_path / "data", source, [np.array([6, 2, 3])])
-    found = own.load(path.with_suffix(".toml"), spec)
+    found = own_files.load(path.with_suffix(".toml"), spec)
     for one, other in zip(
         prepared(found.x, found.y, spec), prepared(x[[6, 2, 3]], y[[6, 2, 3]], spec), strict=True
     ):

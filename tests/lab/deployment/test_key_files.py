@@ -12,8 +12,8 @@ import pytest
 from folders import Call
 
 from fedstride.errors import ConfigError
+from lab.deployment.app_signing import new_key, sign
 from lab.deployment.certificates import make
-from lab.deployment.signing import new_key, sign
 from node.settings import read as node_settings
 from superlink import token
 from superlink.server import _check

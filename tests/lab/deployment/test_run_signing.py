@@ -18,8 +18,8 @@ from fedstride.messages import wire
 from fedstride.messages.app_signatures import decode
 from fedstride.messages.signed_runs import DAY, Signed, Terms, load, to_sign
 from lab.cli.main import app
+from lab.deployment.app_signing import new_key
 from lab.deployment.run_signing import RunSigner
-from lab.deployment.signing import new_key
 from server_app import session, signed_messages
 from server_app.config.compose import compose
 from server_app.config.schema import Config

@@ -11,8 +11,8 @@ from desk import play, table, weights, whole_and_resumed
 from flwr.app import Context, RecordDict
 
 from fedstride.errors import ConfigError
-from lab.attacks.grid import attackers_of
-from lab.engine.plan import plan
+from lab.attacks.attacking_grid import attackers_of
+from lab.engine.sweep_combinations import plan
 from server_app.app import main as server_main
 from server_app.config.attacks import ATTACKS
 from server_app.config.compose import compose, from_yaml, to_yaml

@@ -13,7 +13,7 @@ from client_app.app import app
 from fedstride.arrays.on_device import TensorArray
 from fedstride.errors import ConfigError
 from lab.engine.engine import InCohorts, engine
-from lab.results.runs import load as load_run
+from lab.results.run_folders import load as load_run
 from server_app import session
 from server_app.config.compose import compose
 

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from fedstride.processes import signals
-from fedstride.processes.signals import Terminated
+from fedstride.processes import unix_signals
+from fedstride.processes.unix_signals import Terminated
 from lab.engine.interrupt import InterruptHandler
 
 
@@ -85,7 +85,7 @@ def test_a_run_outlasts_its_terminal() -> None:
     """Also inside a handler that would end it: a signal that is ignored stays so."""
     before = signal.getsignal(signal.SIGHUP)
     try:
-        signals.outlast_the_terminal()
+        unix_signals.outlast_the_terminal()
         with InterruptHandler() as interrupt:
             os.kill(os.getpid(), signal.SIGHUP)
             interrupt.replied(1, 1, 3)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.engine.plan import Job, plan
 from lab.engine.sweep import shared_out
+from lab.engine.sweep_combinations import PlannedRun, plan
 from server_app.config.compose import from_yaml
 
 
 def workers(count: int, at_once: int, cores: int) -> list[int]:
-    jobs = [Job((str(number),), "") for number in range(count)]
+    jobs = [PlannedRun((str(number),), "") for number in range(count)]
     found = shared_out(jobs, at_once, cores)
     assert [job.overrides for job in found] == [job.overrides for job in jobs]
     return [job.workers for job in found]

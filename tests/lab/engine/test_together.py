@@ -16,7 +16,7 @@ from torch import nn
 
 from client_app import from_message, stages
 from client_app.app import app
-from client_app.table import OBJECTIVES, RULES
+from client_app.registry import OBJECTIVES, RULES
 from client_app.training.method import Job, Method, Plan, Received, Result, Returned, State
 from client_app.training.plan_parts import Correction
 from fedstride.arrays.named import Arrays, to_record, views
@@ -30,14 +30,14 @@ from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.models import frozen_cache, networks_by_name
 from fedstride.tasks.models.tensors import to_arrays
 from fedstride.tasks.networks.norms import BatchNorm1d
+from fedstride.tasks.registry import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.table import MODELS, PARTITIONS, TASKS
-from lab.engine.local import LocalGrid
-from lab.engine.together import captured, memory, resident, training, trial
-from lab.engine.together import clients as begun_clients
-from lab.engine.together import grid as engine
-from lab.engine.together.functions import GeneratorDraws, conv2d_of_patches
-from lab.engine.together.grid import TogetherGrid
+from lab.engine.local_grid import LocalGrid
+from lab.engine.several_clients import captured_graphs, examples_on_gpu, memory, training, trial_step
+from lab.engine.several_clients import clients as begun_clients
+from lab.engine.several_clients import grid as engine
+from lab.engine.several_clients.functions import GeneratorDraws, conv2d_of_patches
+from lab.engine.several_clients.grid import TogetherGrid
 
 CLIENTS = 5
 SIZES = (7, 13, 1, 9, 6)  # examples of the clients; with batches of 4, one has a single batch of one example
@@ -549,7 +549,7 @@ def test_a_network_that_cannot_be_stacked_is_refused_with_the_reason(
 ) -> None:
     monkeypatch.setitem(MODELS._parts, "users", Part("users", network, "A user's."))
     spec = Spec.images((1, 4, 4), 3, (0.5,), (0.3,))
-    assert reason in (trial.obstacle(MODELS.config("users")(), spec, None, None) or "")
+    assert reason in (trial_step.obstacle(MODELS.config("users")(), spec, None, None) or "")
 
 
 class Tied(torch.nn.Module):
@@ -590,7 +590,7 @@ def test_a_batch_of_one_example_is_normalised_with_the_running_statistics(monkey
 def test_tied_and_unused_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS._parts, "users", Part("users", Tied, "A user's."))
     setup = Setup("values", "users", momentum=0.9)
-    assert trial.obstacle(setup.model, setup.spec, None, None) is None
+    assert trial_step.obstacle(setup.model, setup.spec, None, None) is None
     assert_same(exchange(alone(), setup), exchange(together(), setup))
 
 
@@ -628,7 +628,7 @@ def test_modules_with_two_names(which: str, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setitem(MODELS._parts, "users", Part("users", Users, "A user's."))
     setup, one, other = Setup("values", "users", lr=0.01), alone(), together()
-    assert trial.obstacle(setup.model, setup.spec, None, None) is None
+    assert trial_step.obstacle(setup.model, setup.spec, None, None) is None
     assert_same(exchange(one, setup), exchange(other, setup))
     later: Any = {"server_round": 2, "accepted": 1}
     assert_same(exchange(one, setup, **later), exchange(other, setup, **later))
@@ -641,7 +641,7 @@ def test_modules_with_two_names(which: str, monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_the_networks_of_the_project_can_be_stacked(network: tuple[Any, ...]) -> None:
     setup = Setup(*network)
-    assert trial.obstacle(setup.model, setup.spec, None, None) is None
+    assert trial_step.obstacle(setup.model, setup.spec, None, None) is None
 
 
 # ---------------------------------------------------------------- dropout
@@ -690,7 +690,7 @@ def test_draws_from_a_counter_do_not_depend_on_who_trains_together(
 class Again:
     """Replaces a graph where there is no GPU: it repeats the captured step, with the same tensors."""
 
-    def __init__(self, act: captured.Act, inputs: Sequence[torch.Tensor]) -> None:
+    def __init__(self, act: captured_graphs.Act, inputs: Sequence[torch.Tensor]) -> None:
         self.act, self.inputs = act, inputs
 
     def replay(self) -> None:
@@ -713,17 +713,19 @@ def test_a_training_in_the_memory_of_an_earlier_one_has_the_same_bits(
     """As on a GPU: each round in the memory of the one before, against each in new memory."""
     used: list[Any] = []
 
-    def capture(self: captured.Steps, form: Any, inputs: Sequence[torch.Tensor], act: captured.Act) -> Any:
+    def capture(
+        self: captured_graphs.Steps, form: Any, inputs: Sequence[torch.Tensor], act: captured_graphs.Act
+    ) -> Any:
         own = [each.clone() for each in inputs]
         used.append(form)
-        self._graphs[form] = captured._Graph(own, Again(act, own))  # type: ignore[arg-type]
+        self._graphs[form] = captured_graphs._Graph(own, Again(act, own))  # type: ignore[arg-type]
         return self._graphs[form]
 
-    monkeypatch.setattr(captured.Steps, "_captured", capture)
+    monkeypatch.setattr(captured_graphs.Steps, "_captured", capture)
     monkeypatch.setattr(training._Training, "can_be_kept", True)
     monkeypatch.setattr(training, "_random_of", lambda clients: training._Keys(clients, clients[0].job.device))
-    examples = resident.kept
-    monkeypatch.setattr(resident, "copies", lambda arrays, device: examples(arrays, device, 2**40))
+    examples = examples_on_gpu.kept
+    monkeypatch.setattr(examples_on_gpu, "copies", lambda arrays, device: examples(arrays, device, 2**40))
     setup = Setup(*{**NETWORKS, **MORE_NETWORKS}[network], **rule)
     kept = together()
     for server_round in (1, 2, 3):
@@ -742,8 +744,10 @@ def test_examples_that_stay_on_the_device_give_the_same_bits(
     )
     rounds = [bits(exchange(together(), setup, server_round=n)) for n in (1, 2)]
     kept: dict[Any, Any] = {}
-    monkeypatch.setattr(resident, "_kept", kept)
-    monkeypatch.setattr(resident, "copies", lambda arrays, device: resident.kept(arrays, device, 10**9))
+    monkeypatch.setattr(examples_on_gpu, "_kept", kept)
+    monkeypatch.setattr(
+        examples_on_gpu, "copies", lambda arrays, device: examples_on_gpu.kept(arrays, device, 10**9)
+    )
     assert [bits(exchange(together(), setup, server_round=n)) for n in (1, 2)] == rounds
     assert len(kept) == 2
 

@@ -31,7 +31,7 @@ def test_user_defined_parts_are_in_the_bundle(parts: str | None, found: list[str
     with app_folder(parts) as folder:
         names = list(files(folder))
     assert [name for name in names if name.startswith("own_parts/")] == found
-    assert {"conf/config.yaml", "server_app/app.py", "client_app/app.py", "strategies/table.py"} <= set(names)
+    assert {"conf/config.yaml", "server_app/app.py", "client_app/app.py", "strategies/registry.py"} <= set(names)
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 
 from fedstride.errors import ConfigError, RunError
 from lab.deployment.certificates import make
-from lab.flower.command import free_port
+from lab.flower.flower_command import free_port
 from lab.flower.registration import public_keys, register
-from lab.flower.target import Target
+from lab.flower.superlink_choice import Target
 
 
 @pytest.fixture

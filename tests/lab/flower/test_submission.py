@@ -24,9 +24,9 @@ from fedstride.messages import wire
 from fedstride.messages.app_signatures import RUN_CONFIG
 from lab.cli import main as cli
 from lab.flower import submission
-from lab.flower.control import Listed
 from lab.flower.submission import follow, submit
-from lab.flower.target import Target
+from lab.flower.superlink_choice import Target
+from lab.flower.superlink_requests import Listed
 
 LOG = [
     f"\x1b[92mINFO \x1b[0m:      {wire.FOLDER_LINE % '/srv/runs/a b'}",
@@ -245,7 +245,7 @@ def test_the_last_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target = connected(Scripted([pieces(*LOG)], [listed("finished:completed")], ["7"]))
-    monkeypatch.setattr("lab.flower.target.named", lambda name: target)
+    monkeypatch.setattr("lab.flower.superlink_choice.named", lambda name: target)
     monkeypatch.setattr("sys.argv", ["fedstride", "submit", "tls", "rounds=1"])
     with pytest.raises(SystemExit) as end:
         cli.main()
@@ -263,7 +263,7 @@ def test_ctrl_c_prints_how_to_follow_or_stop_the_run(
 ) -> None:
     scripted = Scripted([pieces(LOG[0], "it stays")], start=["7"])
     target = connected(scripted)
-    monkeypatch.setattr("lab.flower.target.named", lambda name: target)
+    monkeypatch.setattr("lab.flower.superlink_choice.named", lambda name: target)
     monkeypatch.setattr("sys.argv", ["fedstride", "submit", "tls", "rounds=1"])
 
     def press() -> None:

@@ -23,7 +23,7 @@ from fedstride.errors import ConfigError, DataError, FedstrideError
 from lab.prediction import onnx_file
 from lab.prediction.export import ABOUT, FORMATS, export
 from lab.prediction.model import Model, load
-from lab.prediction.whole import columns_of
+from lab.prediction.network_with_preparation import columns_of
 
 HEART = Path(__file__).resolve().parents[3] / "examples/heart"
 SITES = ("cleveland", "hungarian", "switzerland", "va")

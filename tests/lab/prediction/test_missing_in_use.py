@@ -11,10 +11,10 @@ import pytest
 from desk import play, resume, weights
 
 from fedstride.errors import DataError
-from fedstride.tasks import own
-from fedstride.tasks.own.node_process import prepared
+from fedstride.tasks import own_files
+from fedstride.tasks.data_toml.site import read_site
+from fedstride.tasks.own_files.node_process import prepared
 from fedstride.tasks.reading import PREPARED_VARIABLE
-from fedstride.tasks.site_file.site import read_site
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.statistics.over_sites import Report, report
 from lab.prediction.model import Model, load
@@ -126,7 +126,7 @@ def test_a_node_says_the_same_and_gives_apps_the_same_rows(
     )
     reports = {}
     for number, file in enumerate(sites):
-        desk = own.load(file, spec)
+        desk = own_files.load(file, spec)
         folder, kept = tmp_path / f"rows{number}", tmp_path / f"kept{number}"
         folder.mkdir()
         kept.mkdir()
@@ -136,7 +136,7 @@ def test_a_node_says_the_same_and_gives_apps_the_same_rows(
         )  # fmt: skip
         with monkeypatch.context() as patched:
             patched.setenv(PREPARED_VARIABLE, str(folder))
-            node = own.load("/nowhere", spec)
+            node = own_files.load("/nowhere", spec)
         np.testing.assert_array_equal(node.x, desk.x)
         assert node.said is not None
         reports[number] = node.said.flatten()

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import fedstride
 from fedstride.errors import ConfigError
 from lab.cli.main import app
-from lab.comparison import whole
+from lab.comparison import whole_comparison
 from lab.comparison.compare import ROWS
 
 
@@ -165,7 +165,7 @@ def test_a_comparison_that_is_stopped_leaves_no_copy_of_a_row(
     def stopped(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(whole, "measure", stopped)
+    monkeypatch.setattr(whole_comparison, "measure", stopped)
     with pytest.raises(KeyboardInterrupt, match=r"complete are in .*stopped"):
         fedstride.compare(keys, seeds=[1], out="stopped")
     assert not Path("stopped", ROWS).exists() and Path("stopped/runs").is_dir()

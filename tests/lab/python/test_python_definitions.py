@@ -13,7 +13,7 @@ import pytest
 
 from fedstride import Setting
 from fedstride.errors import ConfigError
-from lab.python.definitions import HERE, Definitions, Source, is_source, used_names
+from lab.python.notebook_definitions import HERE, Definitions, Source, is_source, used_names
 
 
 def session(*cells: str) -> tuple[dict[str, Any], list[Source]]:

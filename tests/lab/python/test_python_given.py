@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedstride.errors import ConfigError
-from lab.python.given import merged, single, swept
+from lab.python.keys_as_overrides import merged, single, swept
 from server_app.config.compose import compose
 
 

@@ -10,7 +10,7 @@ from fedstride.errors import ConfigError
 from lab.papers import table_names
 from lab.reproduction.cells import cells, experiments_of, seeds_in
 from server_app.config.compose import compose
-from server_app.config.presets.presets import names
+from server_app.config.presets.computed_settings import names
 
 
 def order(target: str, *columns: str, methods: tuple[str, ...] = (), seeds: tuple[int, ...] = (1, 2)) -> list[str]:

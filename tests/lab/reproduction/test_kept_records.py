@@ -9,7 +9,7 @@ import pytest
 from desk import play
 from scripts import ROOT, loaded
 
-from lab.results.runs import find_runs
+from lab.results.run_folders import find_runs
 from lab.results.tables import compare_all
 
 

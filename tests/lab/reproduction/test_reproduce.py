@@ -15,7 +15,7 @@ from desk import weights
 
 from lab.reproduction.cells import cells
 from lab.reproduction.running import places
-from lab.results.runs import load
+from lab.results.run_folders import load
 
 pytestmark = pytest.mark.slow
 

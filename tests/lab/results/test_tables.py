@@ -9,9 +9,9 @@ from folders import Call, config, make
 
 from fedstride.errors import ConfigError
 from lab.results import tables
-from lab.results.formats import Form, Grid, text, write
+from lab.results.formats import Grid, TableFormat, text, write
 from lab.results.grouping import describe, differing, newest, plain, setting_values
-from lab.results.runs import Run, load
+from lab.results.run_folders import Run, load
 from lab.results.tables import Comparison, Statistic
 
 
@@ -335,7 +335,7 @@ def two(tmp_path: Path) -> Comparison:
 
 
 FORMS = {
-    Form.MARKDOWN: [
+    TableFormat.MARKDOWN: [
         "**test accuracy (%), last round, mean ± standard deviation over seeds**",
         "",
         "| method | alpha=0.1 | alpha=1 |",
@@ -343,7 +343,7 @@ FORMS = {
         "| fedavg | 91.00 ± 1.41 (n=2) | 95.00 (n=1) |",
         "| fedavg+two_d_lrd | 80.00 (n=1) | – |",
     ],
-    Form.LATEX: [
+    TableFormat.LATEX: [
         "% test accuracy (%), last round, mean ± standard deviation over seeds",
         r"\begin{tabular}{lrr}",
         r"\hline",
@@ -354,7 +354,7 @@ FORMS = {
         r"\hline",
         r"\end{tabular}",
     ],
-    Form.TEXT: [
+    TableFormat.TEXT: [
         "test accuracy (%), last round, mean ± standard deviation over seeds",
         "",
         " method                      alpha=0.1       alpha=1",
@@ -366,14 +366,14 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_formats_for_people(tmp_path: Path, form: Form) -> None:
+def test_formats_for_people(tmp_path: Path, form: TableFormat) -> None:
     made = two(tmp_path)
     assert write([(made.grid(), made.sheet())], form).splitlines() == FORMS[form]
 
 
 def test_csv_has_a_line_per_cell_and_unrounded_values(tmp_path: Path) -> None:
     made = two(tmp_path)
-    rows = [line.split(",") for line in write([(made.grid(), made.sheet())], Form.CSV).splitlines()]
+    rows = [line.split(",") for line in write([(made.grid(), made.sheet())], TableFormat.CSV).splitlines()]
     assert rows[0] == ["method", "setting", "metric", "statistic", "mean", "std", "n", "runs"]
     assert [row[:4] + row[6:] for row in rows[1:]] == [
         ["fedavg", "alpha=0.1", "test/accuracy", "last 1", "2", "2"],

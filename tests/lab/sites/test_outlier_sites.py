@@ -11,22 +11,22 @@ from fedstride.tasks.statistics.description import (
     BELOW,
     BESIDE,
     LACKS,
-    Asked,
+    DescribedColumn,
     Description,
     Told,
     of_categories,
     of_numbers,
 )
+from lab.sites.differing_sites import LEVEL, outliers
 from lab.sites.histograms import Histogram, difference, histogram_of
-from lab.sites.outliers import LEVEL, outliers
 
 LEAST = 20
 ASKED = [
-    Asked("age"),
-    Asked("crp"),
-    Asked("pressure"),
-    Asked("stage", tuple("abcd")),
-    Asked("ill", ("y", "n"), True),
+    DescribedColumn("age"),
+    DescribedColumn("crp"),
+    DescribedColumn("pressure"),
+    DescribedColumn("stage", tuple("abcd")),
+    DescribedColumn("ill", ("y", "n"), True),
 ]
 
 Draw = Callable[[np.random.Generator, int], list[np.ndarray]]

@@ -11,8 +11,15 @@ import pytest
 from browsing import CHROMIUM, browse, framed
 from PIL import Image
 
-from fedstride.tasks.statistics.description import LACKS, Asked, Description, Told, of_categories, of_numbers
-from lab.sites.outliers import outliers
+from fedstride.tasks.statistics.description import (
+    LACKS,
+    DescribedColumn,
+    Description,
+    Told,
+    of_categories,
+    of_numbers,
+)
+from lab.sites.differing_sites import outliers
 from lab.sites.page import html
 from lab.sites.words import differences
 
@@ -21,7 +28,10 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs the program chromium (apt install chromium)"),
 ]
 
-ASKED = [*(Asked(f"a column with a long name {at}") for at in range(6)), Asked("kind", tuple("abcdefgh"), True)]
+ASKED = [
+    *(DescribedColumn(f"a column with a long name {at}") for at in range(6)),
+    DescribedColumn("kind", tuple("abcdefgh"), True),
+]
 PROBE = """<script>
 setTimeout(() => {
   parent.document.body.dataset.probe = JSON.stringify({

@@ -27,24 +27,24 @@ from rich.console import Console
 
 from fedstride.errors import ConfigError, RunError
 from fedstride.messages import wire
-from lab.flower.control import Listed
+from lab.flower.superlink_requests import Listed
 from lab.watch import deployed
 from lab.watch.curve import curve
 from lab.watch.local import look, looks
-from lab.watch.sight import Sight, changes
 from lab.watch.view import drawn, show
+from lab.watch.watched_run import WatchedRun, changes
 from server_app.reports.progress import FILE, answered, asked, begins, closed
 
-SIGHT = Sight(
+SIGHT = WatchedRun(
     "mine", "running", "", 3, 20, "local/accuracy", {0: 0.1, 1: 0.5, 2: 0.75},
     {"clinic-a": "training", "clinic-b": "answered", "clinic-c": "rejected", "d": "lost", "4": "waiting"},
     {"clinic-c": "the update is too long", "clinic-b": "of an earlier round"},
 )  # fmt: skip
 
 
-def text(sight: Sight, width: int = 79, height: int = 24, **options: Any) -> list[str]:
+def text(watched: WatchedRun, width: int = 79, height: int = 24, **options: Any) -> list[str]:
     console = Console(width=width, height=height, file=StringIO(), record=True)
-    console.print(drawn(sight, width, height, **options))
+    console.print(drawn(watched, width, height, **options))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -117,7 +117,9 @@ def test_a_curve_has_its_size_and_order(values: list[float], width: int, height:
 
 
 def test_lines_say_what_is_new() -> None:
-    start = Sight("mine", "running", rounds=3, metric="local/accuracy", clients={"a": "waiting", "b": "waiting"})
+    start = WatchedRun(
+        "mine", "running", rounds=3, metric="local/accuracy", clients={"a": "waiting", "b": "waiting"}
+    )
     first = replace(start, round=1, clients={"a": "training", "b": "training"})
     second = replace(first, clients={"a": "training", "b": "answered"})
     third = replace(second, points={1: 0.5}, clients={"a": "lost", "b": "answered"})
@@ -140,18 +142,18 @@ def test_a_line_names_some_of_many_clients() -> None:
 
 
 def test_a_folder_is_read_while_the_run_lasts_and_afterwards(tmp_path: Path) -> None:
-    sights: list[Sight] = []
+    states: list[WatchedRun] = []
 
     class Looks(StopAfter):
         def replied(self, server_round: int, done: int, total: int) -> None:
-            sights.append(look(tmp_path / "mine"))
+            states.append(look(tmp_path / "mine"))
 
     play(tmp_path, "rounds=2", "name=mine", "clients=3", observers=[Looks(9)])
-    assert [(s.state, s.round, sorted(s.points)) for s in sights[2:4]] == [
+    assert [(s.state, s.round, sorted(s.points)) for s in states[2:4]] == [
         ("running", 1, [0]),
         ("running", 2, [0, 1]),
     ]
-    assert sights[3].clients == {"0": "answered", "1": "training", "2": "training"}
+    assert states[3].clients == {"0": "answered", "1": "training", "2": "training"}
     over = look(tmp_path / "mine")
     assert (over.state, over.round, over.rounds, sorted(over.points)) == ("completed", 2, 2, [0, 1, 2])
     assert over.clients == dict.fromkeys("012", "answered")
@@ -231,8 +233,8 @@ def test_the_copy_of_a_run_in_progress_is_not_waited_for(tmp_path: Path) -> None
     status = json.loads((folder / "status.json").read_text())
     (folder / "status.json").write_text(json.dumps(status | {"state": "running"}))
     (folder / "fetched.json").write_text(json.dumps({"state": "running", "fetched": "2026-01-01T10:00:00+0000"}))
-    (sight,) = looks(folder)
-    assert sight.state == "fetched" and "is still running (when it was fetched, 2026" in sight.reason
+    (watched,) = looks(folder)
+    assert watched.state == "fetched" and "is still running (when it was fetched, 2026" in watched.reason
 
 
 def test_a_run_that_did_not_complete_has_exit_code_1(tmp_path: Path) -> None:
@@ -289,18 +291,18 @@ def test_a_deployed_run_is_followed_over_a_broken_connection(monkeypatch: pytest
     )
     pieces = [log[:100], "!", log[100:333], log[333:]]
     stand = Stand(pieces, replace(RUN, status="pending"), OVER)
-    sights = list(deployed.follow(stand, "7"))  # type: ignore[arg-type]
+    states = list(deployed.follow(stand, "7"))  # type: ignore[arg-type]
     assert stand.asked == [0.0, 1.0]
-    assert [sight.state for sight in sights] == ["pending", *4 * ["running"], "completed"]
-    assert [dict(sight.clients) for sight in sights[1:5]] == [
+    assert [watched.state for watched in states] == ["pending", *4 * ["running"], "completed"]
+    assert [dict(watched.clients) for watched in states[1:5]] == [
         {"a": "waiting", "b": "waiting"},
         {"a": "training", "b": "training"},
         {"a": "answered", "b": "training"},
         {"a": "answered", "b": "lost"},
     ]
-    assert sights[-1].points == {1: 0.5} and sights[-1].rounds == 2
-    assert sights[-1].reasons == {"b": "hung  [2J up"}
-    assert deployed.seen(sights[4], asked(2, ["a"])).reasons == {}
+    assert states[-1].points == {1: 0.5} and states[-1].rounds == 2
+    assert states[-1].reasons == {"b": "hung  [2J up"}
+    assert deployed.seen(states[4], asked(2, ["a"])).reasons == {}
 
 
 def test_a_superlink_that_is_gone_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

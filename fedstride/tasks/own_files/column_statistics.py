@@ -1,0 +1,251 @@
+"""What a site says of its columns: mean, deviation and bins of each, the same until enough rows have changed.
+
+Two answers that differ by a few rows would say what these rows contain. So an answer is kept with the rows of
+which it was made, and repeated until `min_rows` rows differ. It is of one column alone, over all rows of the file,
+whatever else a run asks for.
+
+    <rows>/rows.npy         digests of the rows of which answers are made, sorted, uint8 (n, 16)
+    <rows>/columns.json     {column: [count, mean, squares]}, and for a median [count, and bins as in a message]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...files import atomic
+from ..evaluation.holdout import digest_of, stacked
+from ..inputs import Kind
+from ..spec import Spec, Target
+from ..statistics.medians import cells_of, packed, unpacked
+from ..statistics.moments import AXES, Moments
+from ..statistics.over_sites import Report, measured, medians_of, of_examples
+from .reader_result import ReaderResult
+
+COLUMNS, ROWS = "columns.json", "rows.npy"
+OF_MEDIAN = "median\x1f"
+"""Begins the key of a column's bins; no name of a column can contain this character."""
+
+MOST_VALUES = 10
+"""Different values of a column whose numbers could be computed from its mean and deviation."""
+
+MOST = 16
+"""Sets of rows that are kept; the one that was used longest ago goes first."""
+
+
+class Kept(NamedTuple):
+    """Rows of which answers were made, and the answers: count, mean and squares of each column."""
+
+    place: Path
+    rows: np.ndarray
+    answers: dict[str, list[float]]
+
+
+def report(folder: Path, found: ReaderResult, spec: Spec, form: Mapping[str, Any], min_rows: int) -> Report | None:
+    """What the site says of examples of this form; None for tokens, of which nothing is said.
+
+    `found`: all its examples. `form`: what of a message and of the site's file the arrays depend on.
+    """
+    if spec.inputs.kind not in AXES:
+        return None
+    found, by_id = with_ids(found)
+    columns, now, least = _names(spec, form), in_order(found.contents), max(min_rows, 1)
+    names = [*columns, *(OF_MEDIAN + name for name in medians_of(spec))]
+    folder.mkdir(mode=0o700, exist_ok=True)
+    kept = sets(folder)
+    distance = {each.place: distance_of(now, each.rows, by_id) for each in kept}
+    near = sorted((each for each in kept if distance[each.place] < least), key=lambda each: distance[each.place])
+    known = {name: each.answers[name] for each in reversed(near) for name in names if name in each.answers}
+    if missing := [name for name in names if name not in known]:
+        known |= _answers(folder, found, spec, near, now, min_rows, names, missing, kept)
+    for each in near:
+        os.utime(each.place)
+    moments = Moments(*np.array([known[name] for name in columns], np.float64).reshape(-1, 3).T)
+    return Report(moments, [unpacked(known[name][1:], 1)[0] for name in names[len(columns) :]])
+
+
+def with_ids(found: ReaderResult) -> tuple[ReaderResult, bool]:
+    """The same with one digest for all rows of an id, made of all their contents; and whether there are ids."""
+    if np.array_equal(found.rows, found.contents):
+        return found, False
+    groups: dict[bytes, list[bytes]] = {}
+    for row, content in zip(found.rows, found.contents, strict=True):
+        groups.setdefault(row.tobytes(), []).append(content.tobytes())
+    of_id = {row: digest_of(b"".join(sorted(contents))) for row, contents in groups.items()}
+    return replace(found, contents=stacked(of_id[row.tobytes()] for row in found.rows)), True
+
+
+def distance_of(now: np.ndarray, before: np.ndarray, by_id: bool) -> int:
+    """How many rows differ; of rows with ids, how many ids."""
+    if by_id:
+        now, before = (np.unique(each, axis=0) for each in (now, before))
+    return differing(now, before)
+
+
+def _answers(
+    folder: Path,
+    found: ReaderResult,
+    spec: Spec,
+    near: Sequence[Kept],
+    now: np.ndarray,
+    min_rows: int,
+    names: Sequence[str],
+    missing: Sequence[str],
+    kept: Sequence[Kept],
+) -> dict[str, list[float]]:
+    """New answers for columns without one: of the kept rows if they are all here, else of these rows, kept now."""
+    whole = ((each, rows) for each in near if (rows := of_rows(found, each.rows)) is not None)
+    of, rows = next(whole, None) or (made(folder, now, kept), found)
+    fresh = said(of_examples(rows.x, rows.y, spec), rows, spec, min_rows)
+    numbers = [[float(each[at]) for each in vars(fresh).values()] for at in range(len(fresh.count))]
+    bins = (cells_of(rows.x[:, at], min_rows) for at in medians_of(spec).values())
+    answers = dict(
+        zip(names, [*numbers, *([float(each.counts.sum()), *packed([each])] for each in bins)], strict=True)
+    )
+    new = {name: _unless_close(name, answers[name], kept, min_rows) for name in missing}
+    atomic.write(of.place / COLUMNS, json.dumps(of.answers | new, sort_keys=True).encode())
+    return new
+
+
+def _unless_close(name: str, answer: list[float], kept: Sequence[Kept], min_rows: int) -> list[float]:
+    """The answer, or an earlier one of a column of which only a few filled cells have come or gone."""
+    for each in kept:
+        before = each.answers.get(name)
+        if before is not None and 0 < abs(before[0] - answer[0]) < min_rows:
+            return before
+    return answer
+
+
+def of_rows(found: ReaderResult, before: np.ndarray) -> ReaderResult | None:
+    """The examples that are among these rows; None if one of the rows is gone."""
+    digests = _as_text(found.contents)
+    order = np.argsort(digests, kind="stable")
+    chosen, at = [], 0
+    for digest in _as_text(before):
+        while at < len(order) and digests[order[at]] < digest:
+            at += 1
+        if at == len(order) or digests[order[at]] != digest:
+            return None
+        chosen.append(order[at])
+        at += 1
+    rows = np.sort(np.array(chosen, np.int64))
+    return ReaderResult(*(each[rows] for each in vars(found).values()))
+
+
+def said(found: Moments, examples: ReaderResult, spec: Spec, min_rows: int) -> Moments:
+    """What may be said of these moments: nothing of a column, or of a category, that only a few rows have.
+
+    A count that differs by only a few from the number of rows is said as that number.
+    """
+    if min_rows <= 1:
+        return found
+    total = found.count.max(initial=0.0) if spec.inputs.kind is not Kind.TABLE else float(len(examples.y))
+    count, mean, squares = found.count.copy(), found.mean.copy(), found.squares.copy()
+    few = (count < total) & (total - count < min_rows)
+    squares[few] *= total / count[few]
+    count[few] = total
+    hidden = (found.count < min_rows) | (len(examples.y) < min_rows)
+    if spec.inputs.kind is Kind.TABLE:
+        hidden |= _few_of_a_value(examples, spec, min_rows)
+    return Moments(*(np.where(hidden, 0.0, each) for each in (count, mean, squares)))
+
+
+def _few_of_a_value(examples: ReaderResult, spec: Spec, least: int) -> np.ndarray:
+    """The columns whose moments would say how many rows have a value that few have.
+
+    Beside a category that few have, the next ones are hidden too, until the hidden ones have enough rows together:
+    otherwise their number would follow from the others.
+    """
+    values = measured(examples.x, spec)
+    if spec.target is Target.VALUES:
+        values = np.concatenate([values, examples.y], axis=1)
+    found, start = np.zeros(values.shape[1], bool), 0
+    for column in spec.reading.parsed:
+        block = slice(start, start + column.width)
+        start += column.width
+        if column.categories:
+            found[block] = _hidden_categories(np.count_nonzero(values[:, block] == 1, axis=0), least)
+    for at in range(values.shape[1]):
+        kinds, sizes = np.unique(values[~np.isnan(values[:, at]), at], return_counts=True)
+        found[at] |= len(kinds) <= MOST_VALUES and len(kinds) > 1 and int(sizes.min()) < least
+    return found
+
+
+def _hidden_categories(holders: np.ndarray, least: int) -> np.ndarray:
+    """Which categories with so many rows are hidden."""
+    order = np.argsort(holders, kind="stable")
+    hidden = np.zeros(len(holders), bool)
+    together = 0
+    for at in order:
+        if holders[at] >= least and (together >= least or not hidden.any()):
+            break
+        hidden[at], together = True, together + int(holders[at])
+    return hidden
+
+
+def differing(now: np.ndarray, before: np.ndarray) -> int:
+    """How many rows were added, or taken away, whichever is more; of digests (n, 16), which may be there twice."""
+    digests = np.concatenate([_as_text(now), _as_text(before)])
+    kinds, place = np.unique(digests, return_inverse=True)
+    difference = np.bincount(place[: len(now)], minlength=len(kinds)) - np.bincount(
+        place[len(now) :], minlength=len(kinds)
+    )
+    return int(max(difference.clip(min=0).sum(), (-difference).clip(min=0).sum()))
+
+
+def sets(folder: Path) -> list[Kept]:
+    """All sets of rows that are kept."""
+    return [
+        Kept(path, np.load(path / ROWS, allow_pickle=False), json.loads((path / COLUMNS).read_text()))
+        for path in sorted(folder.iterdir())
+        if (path / ROWS).exists()
+    ]
+
+
+def made(folder: Path, now: np.ndarray, kept: Sequence[Kept]) -> Kept:
+    """These rows, kept from now on. It makes room for them."""
+    old = sorted((each.place for each in kept), key=lambda each: each.stat().st_mtime)
+    for path in old[: max(0, len(old) - MOST + 1)]:
+        shutil.rmtree(path)
+    new = folder / hashlib.sha256(now.tobytes()).hexdigest()[:16]
+    known = next((each for each in kept if each.place == new), None)
+    if known is not None:
+        return known
+    new.mkdir(mode=0o700, exist_ok=True)
+    atomic.write(new / COLUMNS, b"{}")
+    np.save(new / ROWS, now, allow_pickle=False)  # written last
+    return Kept(new, now, {})
+
+
+def _names(spec: Spec, form: Mapping[str, Any]) -> list[str]:
+    """A name for each number of which there are moments: of a column, or of a place in an example of this form."""
+    if spec.inputs.kind is Kind.TABLE and form["columns"]:
+        own = [
+            f"{each.name}={name}" if each.categories else each.name
+            for each in spec.reading.parsed
+            for name in each.categories or ("",)
+        ]
+        return [*own, *(spec.reading.targets if spec.target is Target.VALUES else ())]
+    if form["columns"] and spec.reading.signals:
+        return [f"{name}_0 to _{spec.inputs.shape[1] - 1}" for name in spec.reading.signals]
+    text = hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()[:32]
+    count = spec.inputs.shape[0 if spec.inputs.kind in (Kind.IMAGE, Kind.SIGNAL) else -1]
+    values = spec.outputs if spec.target is Target.VALUES else 0
+    return [f"{text}:{at}" for at in range(count + values)]
+
+
+def in_order(digests: np.ndarray) -> np.ndarray:
+    """The digests (n, 16), sorted."""
+    return np.sort(_as_text(digests)).view(np.uint8).reshape(-1, digests.shape[1])
+
+
+def _as_text(digests: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(digests).view(f"S{digests.shape[1]}").ravel()

@@ -1,0 +1,200 @@
+"""Reads a site's table for a description: cells that cannot be read are counted, and columns may be missing.
+
+For training, `table_file.py` refuses such a table. Here each fault is a line for the site's own log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ....errors import DataError, require
+from ...data_toml.dictionary import Cells
+from ...data_toml.file_form import FileForm
+from ...data_toml.site import SiteData
+from ...evaluation.holdout import stacked
+from ...forms.columns import Column, alike
+from ...spec import Spec, Target
+from ...statistics.description import LACKS, OTHER, PRESENT, DescribedColumn, asked_of
+from ..checks import quoted
+from ..reader_result import ReaderResult
+from . import cells, table_file
+from .rows import Rows
+
+MOST_NAMED = 20
+"""Categories or columns that a line names."""
+
+
+@dataclass
+class Seen:
+    """What was seen of one column: `state` as in `Told`; the categories that the message does not name.
+
+    `values` are numbers, or the numbers of categories: NaN where a cell is empty or cannot be read.
+    """
+
+    asked: DescribedColumn
+    state: int = PRESENT
+    values: list[np.ndarray] = field(default_factory=list)
+    unknown: dict[str, int] = field(default_factory=dict)  # rows with each
+    unreadable: int = 0  # cells that are neither empty, nor a value that is allowed, nor a category
+    first: str = ""  # where the first of them is, and why
+
+
+@dataclass(frozen=True)
+class Tolerated:
+    """A site's table: its examples as far as they can be read, what was seen of columns, and lines for its log.
+
+    In `found`, a number that is missing is NaN, and so is each number of a category; of a class that is missing it
+    is -1, of a label 255. `unnamed`: columns that the message does not name.
+    """
+
+    found: ReaderResult
+    seen: Sequence[Seen]
+    unnamed: int
+    lines: Sequence[str]
+
+    @property
+    def readable(self) -> bool:
+        """Whether every cell could be read."""
+        return not any(each.unreadable or each.unknown for each in self.seen)
+
+
+def read(site: SiteData, spec: Spec) -> Tolerated:
+    """The examples in the rows of a table.
+
+    Raises DataError for a file that cannot be read as a table at all, or has no rows, and ConfigError if the task
+    does not name its columns.
+    """
+    table_file.inputs_of(spec)  # which refuses a task without names
+    require(spec.scale == 1.0, "spec.scale", spec.scale, "1 for a table")
+    names = table_file.columns_in(site)
+    asked = [each for each in asked_of(spec) if not each.predicted]
+    asked += [DescribedColumn(name, each.categories, True) for name, each in _targets(spec)]
+    seen = [Seen(each, _state(each, site, spec, names)) for each in asked]
+    there = [each for each in seen if each.state == PRESENT]
+    wanted = list(dict.fromkeys([*(each.asked.name for each in there), *([site.id] if site.id else [])]))
+    numbers = [each.asked.name for each in there if not each.asked.categories or spec.target is Target.LABELS]
+    said = {} if site.dictionary is None else site.dictionary.columns
+    rows: list[np.ndarray] = []
+    contents: list[np.ndarray] = []
+    for chunk in table_file.rows_of(site, wanted, _numbers(numbers, spec)):
+        for each in there:
+            _convert(each, chunk, spec, said)
+        contents.append(stacked(chunk.digests))
+        rows.append(stacked(table_file.ids_of(chunk, site.id)) if site.id else contents[-1])
+    if not rows:
+        raise DataError(f"{site.path} contains no examples: it has no rows")
+    together = np.concatenate(rows)
+    found = ReaderResult(*_arrays(seen, spec, len(together)), together, np.concatenate(contents))
+    unnamed = _unnamed(site, names, [each.asked.name for each in seen])
+    return Tolerated(found, seen, len(unnamed), [*_lines(seen), *_line_of_columns(unnamed)])
+
+
+def _targets(spec: Spec) -> list[tuple[str, DescribedColumn]]:
+    """The columns to predict, by the names that they have in a table."""
+    asked = [each for each in asked_of(spec) if each.predicted]
+    return list(zip(spec.reading.targets, asked, strict=True))
+
+
+def _numbers(names: Sequence[str], spec: Spec) -> list[str]:
+    """The columns of numbers; those of classes, which may be numbers too, are read as words."""
+    return [name for name in names if spec.target is not Target.CLASS or name not in spec.reading.targets]
+
+
+def _state(asked: DescribedColumn, site: SiteData, spec: Spec, names: Sequence[str]) -> int:
+    """Whether the site has this column, by its own file and the header of its table."""
+    dictionary, origin = site.dictionary, site.form.of(asked.name)
+    if dictionary is not None and asked.name not in dictionary.columns:
+        return LACKS
+    if origin.absent or (origin.name or asked.name) not in names:
+        return LACKS
+    column = Column(asked.name, asked.categories)
+    if dictionary is not None and not dictionary.has(column, spec, predicted=asked.predicted):
+        return OTHER
+    return PRESENT
+
+
+def _convert(seen: Seen, rows: Rows, spec: Spec, said: Mapping[str, Cells]) -> None:
+    """Add the values of a column in these rows."""
+    column = seen.asked
+    if column.predicted and spec.target is Target.CLASS:
+        convert = cells.class_of(spec.names, spec.outputs)
+    elif column.predicted and spec.target is Target.LABELS:
+        convert = cells.label
+    elif column.categories:
+        convert = cells.class_of(column.categories, len(column.categories))
+    else:
+        convert = cells.within(cells.number, said.get(column.name))
+    words = bool(column.categories) and convert is not cells.label and (not column.predicted or bool(spec.names))
+    values = np.full(len(rows), np.nan)
+    for position, cell in enumerate(rows.cells[column.name]):
+        text = cell.strip()
+        try:
+            values[position] = convert(text)
+        except cells.CellError as error:
+            if cells.is_empty(text):
+                continue
+            if words:
+                seen.unknown[alike(text)] = seen.unknown.get(alike(text), 0) + 1
+            else:
+                seen.unreadable += 1
+                seen.first = seen.first or str(rows.error(position, column.name, str(error)))
+    seen.values.append(values)
+
+
+def _arrays(seen: Sequence[Seen], spec: Spec, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """x and y, with marks where there is no value."""
+    nothing = np.full(count, np.nan)
+    blocks, targets = [], []
+    for each in seen:
+        values = np.concatenate(each.values) if each.values else nothing
+        if each.asked.predicted:
+            targets.append(values)
+        elif each.asked.categories:
+            places = np.arange(len(each.asked.categories))
+            blocks.append(np.where(np.isnan(values)[:, None], np.nan, values[:, None] == places))
+        else:
+            blocks.append(values[:, None])
+    x = np.concatenate(blocks, axis=1).astype(np.float32)
+    y = np.stack(targets, axis=1)
+    if spec.target is Target.CLASS:
+        return x, np.nan_to_num(y[:, 0], nan=-1).astype(np.int64)
+    return x, np.nan_to_num(y, nan=255).astype(np.uint8) if spec.target is Target.LABELS else y.astype(np.float32)
+
+
+def _unnamed(site: SiteData, names: Collection[str], named: Collection[str]) -> list[str]:
+    """The columns of the file that the message does not name, and that is not the one of ids."""
+    taken = {_in_file(site.form, each) for each in (*named, *([site.id] if site.id else []))}
+    return [name for name in names if name not in taken]
+
+
+def _in_file(form: FileForm, column: str) -> str:
+    return form.of(column).name or column
+
+
+def _lines(seen: Sequence[Seen]) -> list[str]:
+    """One line for the site's log for each fault of a column."""
+    found = []
+    for each in seen:
+        name = quoted(each.asked.name)
+        if each.state != PRESENT:
+            what = "is not in this site's table" if each.state == LACKS else "has other cells than the run says"
+            found.append(f"column {name} {what}")
+        if each.unreadable:
+            found.append(f"column {name}: {each.unreadable} cells cannot be read; the first: {each.first}")
+        if each.unknown:
+            listed = _listed([f"{quoted(word)} ({rows} rows)" for word, rows in each.unknown.items()])
+            found.append(f"column {name}: categories that the run does not name: {listed}")
+    return found
+
+
+def _line_of_columns(names: Sequence[str]) -> list[str]:
+    listed = _listed([quoted(name) for name in names])
+    return [f"columns that the run does not name: {listed}"] if names else []
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
+    return ", ".join(texts[:MOST_NAMED]) + more

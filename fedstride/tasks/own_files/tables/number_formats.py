@@ -1,0 +1,88 @@
+"""Numbers as people and programs write them: read if the site's file says how, else refused with what to say.
+
+Whatever the file says, these are understood: blanks of any kind and quotation marks around a number, a sign, the
+minus of typography, and an exponent as in 5e-3. What a comma, a point or a blank between digits means is never
+guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ...data_toml.file_form import COMMA, POINT
+
+MINUS = "\N{MINUS SIGN}"
+QUOTES = ('""', "''", "\u201c\u201d", "\u201e\u201c", "\u2018\u2019", "\u00ab\u00bb")
+BLANKS = " \u00a0\u2007\u2009\u202f"
+"""That separate thousands; one of them stands for all."""
+APOSTROPHES = "'\u2019"
+
+_ALIKE = {each: group for group in (BLANKS, APOSTROPHES) for each in group}
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_COMPARED = re.compile(r"\s*(?:<=|>=|[<>~\u2264\u2265\u2248])\s*[0-9]")
+_UNIT = re.compile(r"(.*[0-9.,])\s*([^\s0-9.,+\-\"\\][^0-9\"\\]*)")
+_DATE = re.compile(
+    r"(?:[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{1,2}([./-])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2}))(?:[ T].*)?"
+)
+MOST_SHOWN = 12
+"""Characters of a unit that a message names."""
+
+
+def with_point(text: str, decimal: str = POINT, thousands: str = "", unit: str = "") -> str | None:
+    """A number that is written so, with a decimal point and nothing else; None if the text is none."""
+    text = _bare(text)
+    if unit and text.endswith(unit):
+        text = text.removesuffix(unit).rstrip()
+    text = text.replace(MINUS, "-")
+    if thousands:
+        text = "".join(thousands if each in _ALIKE.get(thousands, thousands) else each for each in text)
+    whole, mark, rest = text.partition(decimal)
+    digits = whole.lstrip("+-")
+    if thousands and thousands in digits:
+        groups = digits.split(thousands)
+        if not 1 <= len(groups[0]) <= 3 or any(len(each) != 3 for each in groups[1:]):
+            return None
+        whole = whole.replace(thousands, "")
+    if decimal != POINT and POINT in whole + rest:
+        return None  # 1.234 may be one thousand
+    found = f"{whole}.{rest}" if mark else whole
+    return found if _NUMBER.fullmatch(found) else None
+
+
+def what_to_say(text: str) -> str:
+    """What in a site's data file would make this text a number, or that nothing does."""
+    text = _bare(text)
+    if _COMPARED.match(text):
+        return 'say what such a cell stands for, as in words = { "<5" = "2.5" } or missing = ["<5"] of its column'
+    if _DATE.fullmatch(text):
+        return 'if it is a date, say so of its column, as in { date = "%d.%m.%Y", days_since = "2020-01-01" }'
+    ways = list(dict.fromkeys(_ways(text)))
+    if ways:
+        return f"if it is a number, say in [file] of the data file {' or '.join(ways)}"
+    unit = _UNIT.fullmatch(text)
+    if unit and len(unit[2]) <= MOST_SHOWN and (with_point(unit[1]) or list(_ways(unit[1]))):
+        more = "" if with_point(unit[1]) else f", and in [file] {' or '.join(_ways(unit[1]))}"
+        return f'say unit = "{unit[2]}" of its column in the data file{more}'
+    return (
+        "write it with a decimal point and without separators, or say in [file] of the data file how numbers are "
+        "written; a text that is no value belongs to missing"
+    )
+
+
+def _ways(text: str) -> Iterator[str]:
+    for decimal, thousands in ((COMMA, ""), (POINT, COMMA), (COMMA, POINT), *((d, t) for t in " '" for d in ".,")):
+        if with_point(text, decimal, thousands) is None:
+            continue
+        if thousands and with_point(text, decimal) is not None:
+            continue  # it needs no separator of thousands
+        said = [f'decimal = "{decimal}"'] * (decimal != POINT) + [f'thousands = "{thousands}"'] * bool(thousands)
+        yield " and ".join(said)
+
+
+def _bare(text: str) -> str:
+    """The text without blanks and a pair of quotation marks around it."""
+    text = text.strip()
+    if len(text) > 1 and text[0] + text[-1] in QUOTES:
+        return text[1:-1].strip()
+    return text

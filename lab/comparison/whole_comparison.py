@@ -1,0 +1,131 @@
+"""A whole comparison, from its overrides to its page; the command and Python make it in this way."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedstride.errors import ConfigError, require
+from fedstride.processes.cores import cores
+from fedstride.tasks.evaluation.comparison import At
+from server_app.build import build_strategy
+from server_app.config.compose import compose
+from server_app.config.keys import label
+from server_app.config.schema import Config
+from server_app.config.variables import with_variables
+from server_app.records.run_folder import runs_dir
+
+from ..engine.sweep import Ended
+from ..engine.sweep_combinations import expand
+from . import page
+from .compare import ROWS, Planned, measure, plan, train
+from .comparison_runs import Trained
+
+
+@dataclass(frozen=True)
+class ComparisonRequest:
+    """What is compared: the overrides as they are typed, the federations that they are, and how often."""
+
+    given: Sequence[str]
+    configs: dict[str, Config]
+    seeds: Sequence[int]
+    folds: int = 0
+
+    @property
+    def command(self) -> str:
+        """The command that makes the same comparison."""
+        options = ["--seeds", ",".join(map(str, self.seeds)), *(["--folds", str(self.folds)] * bool(self.folds))]
+        return shlex.join(["fedstride", "compare", *self.given, *options])
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was found at each site and over all, and the path of the page about it."""
+
+    found: list[At]
+    page: Path
+    seeds: Sequence[int]
+
+    @property
+    def main(self) -> str:
+        """The figure that decides: the first one."""
+        return next(iter(self.found[0].enough))
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of this table."""
+        return page.notes(self.found, self.main, self.seeds)
+
+
+def asked(given: Sequence[str], seeds: Sequence[int], folds: int = 0) -> ComparisonRequest:
+    """The federations of these overrides, by what they differ in. Raises ConfigError."""
+    rows = expand(given)
+    differ = [column for column in range(len(given)) if len({row[column].text for row in rows}) > 1]
+    found: dict[str, Config] = {}
+    for row in rows:
+        config = compose(with_variables([value.override for value in row], os.environ))
+        build_strategy(config)
+        values = [row[column].text for column in differ]
+        named = values[0].partition("=")[2] if len(values) == 1 else " ".join(values) or label(config)
+        if named in found:
+            raise ConfigError(f"the comparison has {named} twice: remove one")
+        found[named] = config
+    return ComparisonRequest(given, found, seeds, folds)
+
+
+def make(
+    wanted: ComparisonRequest,
+    out: Path | None,
+    jobs: int | None,
+    *,
+    named: str,
+    begins: Callable[[Planned, Path], None],
+    on_end: Callable[[Planned, Trained, Ended], None],
+) -> Made:
+    """Train, measure, and write the page, into a folder that is new or empty; copies of rows never stay in it.
+
+    `out`: the folder, called `named` in an error; by default a new one below the folder of runs. `begins` gets the
+    plan and the folder, `on_end` each run that has ended. Raises ConfigError, DataError or RunError.
+    """
+    folder = (out or runs_dir(Config()) / f"compare-{time.strftime('%Y%m%d-%H%M%S')}").expanduser().absolute()
+    new = not folder.exists()
+    require(new or _is_empty(folder), named, str(folder), "a folder that is new or empty; nothing is overwritten")
+    try:
+        planned = plan(wanted.configs, wanted.seeds, folder, wanted.folds)
+        begins(planned, folder)
+        at_once = min(jobs or cores(), len(planned.runs))
+        train(planned, at_once, lambda run, ended: on_end(planned, run, ended))
+        found = measure(planned)
+    finally:
+        shutil.rmtree(folder / ROWS, ignore_errors=True)
+        if new and _is_empty(folder):
+            folder.rmdir()
+    what = _what(next(iter(wanted.configs.values())), wanted.folds)
+    path = page.write(folder, found, command=wanted.command, seeds=wanted.seeds, what=what)
+    return Made(found, path, wanted.seeds)
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def _what(config: Config, folds: int) -> list[str]:
+    """What the runs have in common, in words."""
+    steps, passes = config.client.local_steps, config.client.local_epochs
+    local = f"{steps} steps" if steps else f"{passes} {'pass' if passes == 1 else 'passes'} over the rows"
+    cross = [
+        f"each row is measured once, by the models of the fold of {folds} that holds it out; for figures of "
+        "ranks, scores of different folds are ranked together"
+    ]
+    return [
+        *(cross if folds else []),
+        f"{config.rounds} rounds, {local} a round, batches of {config.client.batch_size}, "
+        f"rate {config.client.lr:g}",
+        "alone takes as many steps as the site does in the federation; pooled as many as all sites together",
+        "alone and pooled are trained by stochastic gradient descent, with the rate of the federation",
+    ]

@@ -1,0 +1,327 @@
+"""Trains several clients at once: their weights are stacked, and one tensor program does a step of all.
+
+The clients have begun, and have the same `key` (`clients.py`). The mini-batches, rates and random draws of
+each are those of training alone (`client_app/training/loop.py`), which is the definition, except that dropout
+has other draws on a GPU. Sums are in another order, so the results differ in the last digits of float32.
+
+The forward pass is mapped over the clients (`torch.func.vmap`); `functions.py` has what torch cannot
+map. The loss of all clients is the sum of theirs, and its gradient with respect to the weights of one client is
+that client's own. The step is elementwise, so `step.py` and the pieces of a plan do it for all clients.
+Clients are sorted by their number of steps, and those that have finished are left out of the next step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from client_app.stages import dropout_seed
+from client_app.training import plan_parts
+from client_app.training.method import Plan, Result
+from client_app.training.step import displace_, sgd_step_
+from fedstride.tasks.models import numerics
+from fedstride.tasks.models.frozen_choice import fixed_norms
+from fedstride.tasks.spec import Target
+
+from .batches import Batch, Batches, Chosen, mean_losses
+from .captured_graphs import Steps
+from .clients import Started, Trained, Weights, key
+from .functions import Draws, GeneratorDraws
+from .network import Network
+from .random_draws import CountedDraws, Number
+
+
+def train_together(
+    clients: Sequence[Started], only_steps: int | None = None, kept: Kept | None = None
+) -> list[Trained]:
+    """Train clients with the same key; the results are in their order.
+
+    `only_steps`: at most this number. `kept`: earlier trainings, whose memory and graphs are used again.
+    """
+    order = sorted(range(len(clients)), key=lambda i: -len(clients[i].steps))
+    training = _Training([clients[i] for i in order], only_steps)
+    if kept is not None:
+        training = kept.in_place(training)
+    training.run()
+    found = dict(zip(order, training.results(), strict=True))
+    return [found[i] for i in range(len(clients))]
+
+
+class Kept:
+    """The last trainings on a GPU. One of the same form is done in the memory of the earlier one.
+
+    So its steps can be graphs. A training with examples that do not stay on the device, or with random changes
+    that the processor draws, is not kept.
+    """
+
+    MOST = 2
+    """Forms: the clients of a round can be divided into equal parts and a last one."""
+
+    def __init__(self) -> None:
+        self._trainings: dict[Hashable, _Training] = {}
+
+    def in_place(self, new: _Training) -> _Training:
+        """This training, in the memory of an earlier one if there is one."""
+        if not new.can_be_kept:
+            return new
+        form = new.form
+        found = self._trainings.pop(form, None)
+        if found is None:
+            found = new
+            found.graphs = Steps()
+        else:
+            found.become(new)
+        self._trainings[form] = found
+        for old in list(self._trainings)[: -self.MOST]:
+            del self._trainings[old]
+        return found
+
+
+class _Training:
+    """The training of clients that are sorted by their number of steps, the largest first."""
+
+    def __init__(self, clients: Sequence[Started], only_steps: int | None) -> None:
+        self._of(clients, only_steps)
+        job = self.job
+        self.graphs: Steps | None = None
+        self.weights = stacked_weights([client.weights for client in clients])
+        self.random = _random_of(clients)
+        self.network = Network(job.model, fixed_norms(job.model, job.parts))
+        own = list(self.weights.parameters.values())
+        self.velocity = [torch.zeros_like(w) for w in own] if job.client.momentum else [None] * len(own)
+        self.corrections = [
+            plan_parts.stacked(each) for each in _columns([plan.corrections for plan in self.plans])
+        ]
+        self.logits = _stacked([plan.logits for plan in self.plans])
+        self.pull = _stacked([plan.pull for plan in self.plans])
+        self.factors = _factors(self.plans, own)
+        self.displacement = [
+            torch.stack(list(each)) for each in _columns([plan.displacement or () for plan in self.plans])
+        ]
+        self.losses = torch.zeros(len(clients), dtype=torch.float64, device=job.device)
+        self.right = torch.zeros(len(clients), dtype=torch.int64, device=job.device)
+        self.classifies = job.examples.spec.target is Target.CLASS
+
+    def _of(self, clients: Sequence[Started], only_steps: int | None) -> None:
+        """What is known of these clients besides tensors that a step reads or changes."""
+        self.clients, self.job = clients, clients[0].job
+        self.plans = [client.begun.plan for client in clients]
+        self.steps = [list(client.steps[:only_steps]) for client in clients]
+        self.batches = Batches([c.job for c in clients], [[p for p, _ in each] for each in self.steps])
+        self.rates = [rate for _, rate in self.steps[0]]
+
+    # -------------------------------------------------------- in the memory of an earlier one
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """All tensors that a step reads or changes, but for its own inputs and the stored examples."""
+        plans = [*self.corrections, *(each for each in (self.logits, self.pull) if each is not None)]
+        return [
+            *self.weights.parameters.values(),
+            *self.weights.buffers.values(),
+            *(each for each in self.velocity if each is not None),
+            *(
+                tensor
+                for each in plans
+                if isinstance(each, plan_parts.Piece)
+                for tensor in plan_parts.tensors(each)
+            ),
+            *self.factors.values(),
+            *self.displacement,
+            *(self.losses, self.right),
+            *self.random.tensors,
+        ]
+
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether all that a step reads is on a GPU, in the same place in each training."""
+        return self.job.device.type != "cpu" and self.batches.stay and not self.batches.are_changed
+
+    @property
+    def form(self) -> Hashable:
+        """What two trainings must have in common so that one can be done in the memory of the other."""
+        forms = [(tuple(each.shape), each.dtype) for each in self.tensors]
+        stored = [id(each) for each in self.batches.stored]
+        return key(self.clients[0]), self.job.client.precision, tuple(self.factors), *stored, *forms
+
+    def become(self, new: _Training) -> None:
+        """Take over what the other one, of the same form, begins with."""
+        torch._foreach_copy_(self.tensors, new.tensors)
+        self.random.states = new.random.states
+        for name in ("clients", "job", "plans", "steps", "batches", "rates"):
+            setattr(self, name, getattr(new, name))
+
+    # -------------------------------------------------------- steps
+
+    def run(self) -> None:
+        """All steps of all clients."""
+        device, dtype = self.job.device, next(iter(self.weights.parameters.values())).dtype
+        rates = torch.tensor(self.rates, dtype=dtype, device=device)
+        numbers = torch.arange(len(self.rates), device=device)
+        with numerics.products_in(self.job.client.precision):
+            for number, rate in enumerate(self.rates):
+                chosen = self.batches.chosen(number)
+                if self.graphs is None:
+                    self._step(chosen, rate if device.type == "cpu" else rates[number], number)
+                    continue
+                form = tuple(chosen.mask.shape), chosen.is_filled
+                inputs = chosen.rows, chosen.mask, rates[number], numbers[number]
+                self.graphs.do(form, inputs, partial(self._given, chosen.counts))
+
+    def _given(self, counts: Sequence[int], inputs: Sequence[torch.Tensor]) -> None:
+        """A step whose inputs are all tensors."""
+        rows, mask, rate, number = inputs
+        self._step(Chosen(rows, mask, counts), rate, number)
+
+    def _step(self, chosen: Chosen, rate: float | torch.Tensor, number: int | torch.Tensor) -> None:
+        """One step of the first clients, which all have one."""
+        count, batch = len(chosen.mask), self.batches.taken(chosen, number)
+        parameters = {n: p[:count].detach().requires_grad_() for n, p in self.weights.parameters.items()}
+        buffers = {name: buffer[:count] for name, buffer in self.weights.buffers.items()}
+        outputs = self.network(parameters, buffers, batch, self.random.draws(number, batch))
+        loss, minimised = self._losses(outputs, batch)
+        own = list(parameters.values())
+        gradients: Any = torch.autograd.grad(minimised.sum(), own, allow_unused=True, materialize_grads=True)
+        lr, factors = self._rate(rate, count)
+        with torch.no_grad():
+            for correct in self.corrections:
+                gradients = plan_parts.first(correct, count)(gradients, own)
+        settings = self.job.client
+        sgd_step_(
+            own,
+            gradients,
+            [None if v is None else v[:count] for v in self.velocity],
+            lr=lr,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            factors=factors,
+            pull=None if self.pull is None else plan_parts.first(self.pull, count),
+        )
+        if self.displacement:
+            displace_(own, [d[:count] for d in self.displacement], lr=lr, factors=factors)
+        self.losses[:count] += loss.detach().double() * batch.mask.sum(1)
+        if self.classifies:
+            self.right[:count] += ((outputs.detach().argmax(2) == batch.y) & batch.mask).sum(1)
+
+    def _rate(self, rate: float | torch.Tensor, count: int) -> tuple[float, dict[int, torch.Tensor]]:
+        """The rate and its factors. A rate that is a tensor, as a graph needs it, is a part of all factors."""
+        factors = {i: factor[:count] for i, factor in self.factors.items()}
+        if not isinstance(rate, torch.Tensor):
+            return rate, factors
+        return 1.0, {i: factors[i] * rate if i in factors else rate for i in range(len(self.velocity))}
+
+    def _losses(self, outputs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of each client, the task's loss of its mini-batch, and the loss that its plan minimises."""
+        of_task = self.job.examples.goal.loss
+        if self.logits is None:
+            loss = mean_losses(of_task, outputs, batch)
+            return loss, loss
+        changed = plan_parts.of_each_client(plan_parts.first(self.logits, len(outputs)), outputs)
+        return mean_losses(of_task, outputs.detach(), batch), mean_losses(of_task, changed, batch)
+
+    def results(self) -> list[Trained]:
+        """The result of each client."""
+        losses, right = self.losses.tolist(), self.right.tolist()
+        again = self.graphs is not None  # the next training has the same memory
+        weights = [
+            {name: (each.clone() if again else each).unbind() for name, each in kind.items()}
+            for kind in _both(self.weights)
+        ]
+        found = []
+        for i, taken in enumerate(self.steps):
+            seen = sum(len(positions) for positions, _ in taken)
+            mean = losses[i] / seen
+            result = Result(
+                loss=mean if math.isfinite(mean) else math.nan,
+                accuracy=right[i] / seen if self.classifies else None,
+                steps=len(taken),
+                rate_sum=sum(rate for _, rate in taken),
+            )
+            own = Weights(*({name: rows[i] for name, rows in kind.items()} for kind in weights))
+            found.append(Trained(result, own, self.random.state(i)))
+        return found
+
+
+def stacked_weights(each: Sequence[Weights]) -> Weights:
+    """The weights of several clients, with the clients as first axis; copies."""
+    return Weights(
+        *(
+            {name: torch.stack([one[name] for one in column]) for name in column[0]}
+            for column in zip(*map(_both, each), strict=True)
+        )
+    )
+
+
+def _both(weights: Weights) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    return weights.parameters, weights.buffers
+
+
+def _columns(rows: Sequence[Sequence[Any]]) -> list[Any]:
+    return list(zip(*rows, strict=True))
+
+
+def _stacked(each: Sequence[Any]) -> Any:
+    """One piece for all clients; None if none has one. Clients with the same key have it all, or none."""
+    return None if each[0] is None else plan_parts.stacked(each)
+
+
+def _factors(plans: Sequence[Plan], parameters: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Factors of the rates, (clients, ...), by position of the parameter; 1 where a client has none."""
+    found = {}
+    for i in sorted({i for plan in plans for i in plan.neuron_factors}):
+        own = [plan.neuron_factors.get(i) for plan in plans]
+        dims = parameters[i].dim() - 1
+        shape = next((1,) * (dims - f.dim()) + f.shape for f in own if f is not None)
+        one = parameters[i].new_ones(())
+        found[i] = torch.stack([one.expand(shape) if f is None else f.reshape(shape) for f in own])
+    return found
+
+
+class _Generators:
+    """The draws of clients on a processor: those of training alone, from a generator for each."""
+
+    def __init__(self, clients: Sequence[Started]) -> None:
+        self._each = [torch.Generator() for _ in clients]
+        for generator, client in zip(self._each, clients, strict=True):
+            generator.set_state(client.random)
+
+    tensors: Sequence[torch.Tensor] = ()
+    states: Sequence[torch.Tensor] = ()
+
+    def draws(self, number: Number, batch: Batch) -> Draws:
+        """Those of a step."""
+        return GeneratorDraws(self._each[: len(batch.counts)], batch.counts, batch.longest)
+
+    def state(self, client: int) -> torch.Tensor:
+        """That of torch's generator after the training of this client."""
+        return self._each[client].get_state()
+
+
+class _Keys:
+    """The draws of clients on a GPU, whose generators draw other bits in any case: from a counter."""
+
+    def __init__(self, clients: Sequence[Started], device: torch.device) -> None:
+        self._keys = torch.tensor([dropout_seed(client.job) for client in clients], device=device)
+        self.states: Sequence[torch.Tensor] = [client.random for client in clients]
+
+    @property
+    def tensors(self) -> Sequence[torch.Tensor]:
+        """What a step reads."""
+        return (self._keys,)
+
+    def draws(self, number: Number, batch: Batch) -> Draws:
+        """Those of a step."""
+        return CountedDraws(self._keys[: len(batch.counts)], number)
+
+    def state(self, client: int) -> torch.Tensor:
+        """That of torch's generator, which has drawn nothing."""
+        return self.states[client]
+
+
+def _random_of(clients: Sequence[Started]) -> _Generators | _Keys:
+    device = clients[0].job.device
+    return _Generators(clients) if device.type == "cpu" else _Keys(clients, device)

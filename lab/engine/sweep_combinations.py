@@ -1,0 +1,237 @@
+"""Plans sweeps: every combination of listed values, as in `seed=1,2,3`, composed, checked and named.
+
+Nothing is trained here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from fedstride.errors import ConfigError, FedstrideError
+from fedstride.user_parts import load_parts
+from server_app.build import build_strategy
+from server_app.config.compose import compose, from_yaml, to_yaml
+from server_app.config.grammar import Typed
+from server_app.config.keys import by_key
+from server_app.config.methods import ALL, METHOD, alone
+from server_app.config.overrides import Override, parts_in, values_of, written
+from server_app.config.schema import TABLES, Config
+from server_app.config.variables import with_variables
+from server_app.records.run_folder import NAMED, default_name, folder_name, runs_dir
+
+
+class Value(NamedTuple):
+    """An override with one value."""
+
+    override: Override
+    from_all: bool = False  # whether only `method=all` asks for it
+
+    @property
+    def text(self) -> str:
+        """As it is typed."""
+        return self.override.text
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a sweep. The configuration is text, since each process creates its types itself."""
+
+    overrides: tuple[str, ...]
+    text: str  # the configuration as YAML
+    workers: int = 0  # processes that train its clients, if the configuration does not say it; 0: its own
+    swept: tuple[str, ...] = ()  # those of the overrides in which the runs differ
+    optional: str | None = None  # the override of its method, if only `method=all` asks for this method
+
+    @property
+    def config(self) -> Config:
+        """The configuration of the run."""
+        return _read(self.text)
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return runs_dir(self.config) / str(self.config.name)
+
+
+class Left(NamedTuple):
+    """A run that `method=all` leaves out."""
+
+    method: str
+    swept: tuple[str, ...]  # the overrides in which the runs of the sweep differ
+    reason: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The runs of a sweep, and those that `method=all` has left out."""
+
+    jobs: list[PlannedRun]
+    left: list[Left]
+    on_data: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        """On the data, and on what is left out: a method, or single runs of a method that has others."""
+        kept = {job.optional for job in self.jobs}
+        named = (
+            f"{' '.join(each.swept) if each.method in kept else each.method} is left out: {each.reason}"
+            for each in self.left
+        )
+        return list(dict.fromkeys([*self.on_data, *named]))
+
+
+def expand(overrides: Sequence[str]) -> list[list[Value]]:
+    """All combinations of overrides like `seed=1,2,3`; the last key varies fastest. `method=all`: each method.
+
+    Raises ConfigError for text that is not an override, and for a sweep that does not list its values.
+    """
+    return _combined([values_of(text) for text in overrides])
+
+
+def _combined(given: Sequence[Sequence[Override]]) -> list[list[Value]]:
+    columns = [_methods(column) if column[0].key == METHOD else list(map(Value, column)) for column in given]
+    return [list(row) for row in itertools.product(*columns)]
+
+
+def _methods(given: Sequence[Override]) -> list[Value]:
+    """The methods; in place of `method=all` each one that is not named beside it.
+
+    Plain averaging counts as named: if it is invalid, so are all others.
+    """
+    named = [written(METHOD, each.name) for each in given]
+    every = [written(METHOD, name) for name in alone()]
+    unnamed = [Value(each, each != every[0]) for each in every if each not in named]
+    return [value for each in named for value in (unnamed if each.name == ALL else [Value(each)])]
+
+
+def plan(overrides: Sequence[str]) -> Sweep:
+    """The runs of a sweep, each composed and named; none is started yet.
+
+    They share a folder `sweep-<time>` below the folder of runs, or `out` if it is given. `method=all` leaves out
+    what cannot be run. Raises ConfigError for the first other run that is invalid, and if a run folder already
+    exists.
+    """
+    given = [values_of(text) for text in overrides]
+    _load_parts(given)
+    rows = _combined(given)
+    swept = [i for i in range(len(overrides)) if len({row[i].text for row in rows}) > 1]
+    shared = f"sweep-{time.strftime('%Y%m%d-%H%M%S')}"
+    jobs: list[PlannedRun] = []
+    left: list[Left] = []
+    for row in rows:
+        chosen, differing = [value.override for value in row], [row[i].override for i in swept]
+        optional = next((value.text for value in row if value.from_all), None)
+        try:
+            config = compose(with_variables(chosen, os.environ))
+            build_strategy(config)
+        except ConfigError as error:
+            if optional is None:
+                raise
+            left.append(Left(optional, _texts(differing), str(error)))
+            continue
+        config = _named(config, differing, shared)
+        text = to_yaml(config)
+        _known[text] = config  # to read it again takes as long as to compose it
+        jobs.append(PlannedRun(_texts(chosen), text, swept=_texts(differing), optional=optional))
+    return Sweep(_distinct(jobs), left)
+
+
+def _texts(overrides: Sequence[Override]) -> tuple[str, ...]:
+    return tuple(override.text for override in overrides)
+
+
+def _load_parts(given: Sequence[Sequence[Override]]) -> None:
+    """Load the user's parts first, which are methods of `method=all` too."""
+    for override in itertools.chain.from_iterable(given):
+        path = parts_in(with_variables([override], os.environ)) if override.key == "parts" else None
+        if path is not None:
+            load_parts(path, TABLES)
+
+
+def _named(config: Config, swept: Sequence[Override], shared: str) -> Config:
+    if config.name is not None:
+        raise ConfigError(
+            f"name = {config.name!r} is not allowed in a sweep, which names its runs itself: use out=FOLDER"
+        )
+    out = config.out or str(runs_dir(config) / shared)
+    return replace(config, out=out, name=_name(config, swept))
+
+
+def _name(config: Config, swept: Sequence[Override]) -> str:
+    """The default name and all other swept values, as in `...-seed1-beta=0.05`."""
+    in_default = (METHOD, "seed", *NAMED)
+    pairs = [(each.text.partition("=")[0], _shown(config, each)) for each in swept]
+    extra = [f"{key.rpartition('.')[2]}={value}" for key, value in pairs if key not in in_default]
+    return folder_name("-".join([default_name(config), *extra]))
+
+
+def _shown(config: Config, override: Override) -> str:
+    """The value as typed; a number in its shortest form, unless the setting is text."""
+    is_text = isinstance(by_key(config).get(override.key), str)
+    if isinstance(override.value, Typed) and not is_text:
+        return str(override.value.value)
+    return override.text.partition("=")[2]
+
+
+def _distinct(jobs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """The jobs, without those of `method=all` that another one does too; each with a folder of its own.
+
+    Raises ConfigError if a folder exists already, or if the same run is asked for twice.
+    """
+    named: dict[Path, PlannedRun] = {}
+    for job in jobs:
+        other = named.get(job.folder)
+        if other is not None and other.text != job.text:  # as the names of two values may be shown alike
+            job = _renamed(job)
+        elif other is not None and other.optional is None and job.optional is None:
+            first, second = (" ".join(each.overrides) for each in (other, job))
+            raise ConfigError(f"the sweep has the same run twice, as {first!r} and as {second!r}: remove one")
+        if job.folder.exists():
+            raise ConfigError(f"{job.folder} exists and is not overwritten: choose another out=FOLDER")
+        if other is None or job.folder not in named or job.optional is None:
+            named[job.folder] = job
+    return list(named.values())
+
+
+def _renamed(job: PlannedRun) -> PlannedRun:
+    """The job with a part of its configuration's hash in its name."""
+    end = hashlib.sha256(job.text.encode()).hexdigest()[:8]
+    config = job.config
+    return replace(job, text=to_yaml(replace(config, name=folder_name(f"{config.name}-{end}"))))
+
+
+def checked(sweep: Sweep) -> Sweep:
+    """Build what each run needs, before the first starts; the runs that remain.
+
+    Data and partitions are then in the cache, and in the memory that the workers share. Raises the error of the
+    first invalid run, with its overrides; a run of `method=all` is left out instead.
+    """
+    from server_app import session
+
+    jobs, left, notes = [], list(sweep.left), list(sweep.on_data)
+    for job in sweep.jobs:
+        try:
+            notes += session.prepare(job.config).notes
+            jobs.append(job)
+        except FedstrideError as error:
+            if job.optional is None:
+                raise type(error)(f"{' '.join(job.overrides)}: {error}") from error
+            left.append(Left(job.optional, job.swept, str(error)))
+    return Sweep(jobs, left, tuple(dict.fromkeys(notes)))
+
+
+_known: dict[str, Config] = {}
+"""The configurations of this process, by their text."""
+
+
+def _read(text: str) -> Config:
+    if text not in _known:
+        _known[text] = from_yaml(text)
+    return _known[text]

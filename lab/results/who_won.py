@@ -1,0 +1,180 @@
+"""Who won by how much in each setting, in words; the comparison itself is in `paired_differences.py`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedstride.errors import FedstrideError
+from fedstride.figures.metrics import fact, is_better, require_direction, shown
+
+from .grouping import Group, group
+from .paired_differences import LEAST, MOST, MethodPair, Standing, comparable, standing
+from .run_folders import Run, by_headline
+from .tables import Statistic
+
+FEW = 5
+"""With fewer seeds only large differences can be decided: the page says so."""
+
+SEEDS = ",".join(map(str, range(1, FEW + 1)))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One sentence about a setting, and warnings. `n`: the smallest number of seeds that a pair has in common."""
+
+    text: str
+    warnings: tuple[str, ...] = ()
+    n: int = 0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The figures of the methods of one setting by seed, larger is better, in the displayed unit."""
+
+    name: str
+    metric: str
+    figures: Mapping[str, Mapping[int, float]]
+
+
+def verdicts(runs: Sequence[Run], metric: str | None = None, statistic: Statistic | None = None) -> list[Verdict]:
+    """For each setting in which at least two methods have a completed run: who won, or why nobody did.
+
+    `metric`: None for the one that decides in each run. `statistic`: the number of a run; the last round if None.
+    Runs that repeat another one must have been left out (`newest`).
+    """
+    found = settings([run for run in runs if run.completed], metric, statistic or Statistic())
+    methods = sum(len(comparable(each.figures)[0]) for each in found)
+    return [_verdict(each, standing(each.figures, methods), methods) for each in found]
+
+
+def settings(runs: Sequence[Run], metric: str | None, statistic: Statistic) -> list[Setting]:
+    """The settings in which at least two methods have a figure of a metric of which more or less is better."""
+    found = []
+    for name, decided in (by_headline(runs) if metric is None else {metric: list(runs)}).items():
+        try:
+            require_direction(name)
+        except FedstrideError:
+            continue
+        groups = group(decided)
+        for setting in dict.fromkeys(each.setting for each in groups):
+            figures = {each.method: _by_seed(each, name, statistic) for each in groups if each.setting == setting}
+            with_figures = {method: values for method, values in figures.items() if values}
+            if len(with_figures) > 1:
+                found.append(Setting(setting, name, with_figures))
+    return found
+
+
+def _by_seed(each: Group, metric: str, statistic: Statistic) -> dict[int, float]:
+    factor = fact(metric).factor * (1.0 if is_better(metric, 1.0, 0.0) else -1.0)
+    values = {run.config.seed: statistic.of(run.rows, metric) for run in each.runs}
+    return {seed: factor * value for seed, value in values.items() if value is not None and math.isfinite(value)}
+
+
+# ---------------------------------------------------------------- words
+
+
+def _verdict(setting: Setting, found: Standing | None, methods: int) -> Verdict:
+    if found is None:
+        names = ", ".join(setting.figures)
+        return Verdict(
+            f"No winner in {setting.name}: {names} have no seed in common, so they cannot be compared in pairs.",
+            (_more_seeds("Without common seeds there is no verdict"),),
+        )
+    least = min(pair.result.n for pair in found.pairs)
+    text = _won(setting, found, methods) if found.won else _undecided(setting, found, methods)
+    return Verdict(text, (*_left_out(setting, found), *_few(least)), least)
+
+
+def _won(setting: Setting, found: Standing, methods: int) -> str:
+    pair, others = found.pairs[0], len(found.pairs) - 1
+    amount, between = _amount(pair, setting.metric, methods)
+    more = f", and against {'the other method' if others == 1 else f'each of the {others} other methods'} there"
+    return (
+        f"{pair.first} won against {pair.second} by {amount} of {shown(setting.metric)} in {setting.name} "
+        f"({between}){more if others else ''}."
+    )
+
+
+def _undecided(setting: Setting, found: Standing, methods: int) -> str:
+    pair = next(pair for pair in found.pairs if not (pair.result.decided and pair.result.mean > 0))
+    result, metric = pair.result, shown(setting.metric)
+    amount, between = _amount(pair, setting.metric, methods)
+    begin = f"No winner in {setting.name}: {pair.first} and {pair.second}"
+    if result.mean == 0 and result.low == result.high:
+        return f"{begin} have the same {metric} with each of {_seeds(result.n)}."
+    if result.n < LEAST:
+        return (
+            f"{begin} differ by {amount} of {metric} with {_seeds(result.n)}; whether this is more than chance "
+            f"cannot be said: a verdict needs at least {LEAST} seeds of both."
+        )
+    needs = f"more than {MOST}" if result.needed is None else f"about {result.needed}"
+    return (
+        f"{begin} differ by {amount} of {metric} ({between}), and the interval contains 0: with differences like "
+        f"these, a verdict needs {needs} seeds."
+    )
+
+
+def _amount(pair: MethodPair, metric: str, methods: int) -> tuple[str, str]:
+    """The mean difference with its unit, and its interval, with digits that fit the interval."""
+    result, known = pair.result, fact(metric)
+    unit = "percentage points" if known.unit == "%" else known.unit
+    numbers = [each for each in (result.mean, result.low, result.high) if each is not None]
+    mean, *ends = fitting(numbers, 2 if known.unit == "%" else 0)
+    several = f" for {methods} methods together" if methods > 2 else ""
+    between = f"95 % interval{several} {' to '.join(ends)}, paired over {_seeds(result.n)}"
+    return f"{mean} {unit}".strip(), between
+
+
+def fitting(numbers: Sequence[float], least: int = 0) -> list[str]:
+    """A mean, and perhaps the ends of its interval, with the same decimals, at least `least`.
+
+    The half width has two significant digits, the mean if there is no interval; and no number other than 0 is
+    written as 0, so that its sign is seen.
+    """
+    mean, *ends = numbers
+    width = (max(ends) - min(ends)) / 2 if ends else abs(mean)
+    largest = max(map(abs, numbers))
+    clear = [each if abs(each) > 1e-12 * largest else 0.0 for each in numbers]  # not what rounding leaves of 0
+    sizes = [width / 10, *(1.9 * abs(each) for each in clear)]  # of the last digit
+    decimals = max([least, *(math.ceil(-math.log10(size)) for size in sizes if size > 0)])
+    if decimals > 9:
+        return [f"{each:.1e}" if each else "0" for each in clear]
+    return [f"{each:.{decimals}f}" for each in clear]
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'' if count == 1 else 's'}"
+
+
+def _left_out(setting: Setting, found: Standing) -> list[str]:
+    """What does not count: the runs whose seed the other method of a pair does not have, and whole methods."""
+    said = []
+    for pair in found.pairs:
+        alone = {name: seeds for name, seeds in pair.alone.items() if seeds}
+        if alone:
+            count = sum(map(len, alone.values()))
+            which = "; ".join(f"{name}: seed {', '.join(map(str, seeds))}" for name, seeds in alone.items())
+            said.append(
+                f"{setting.name}: {count} run{'' if count == 1 else 's'} left out where {pair.first} and "
+                f"{pair.second} are compared, because only one of the two has the seed ({which})."
+            )
+    if found.apart:
+        said.append(
+            f"{setting.name}: {', '.join(found.apart)} left out of the verdict, because of too few seeds in "
+            f"common with the other methods (at least {LEAST})."
+        )
+    return said
+
+
+def _few(least: int) -> list[str]:
+    if least >= FEW:
+        return []
+    if least < LEAST:
+        return [_more_seeds(f"n = {least} is too small for a verdict")]
+    return [_more_seeds(f"n = {least} is small: only a difference of several times its deviation is seen")]
+
+
+def _more_seeds(reason: str) -> str:
+    return f"{reason}: run at least {FEW} seeds of each method, as in seed={SEEDS}."

@@ -1,0 +1,73 @@
+"""Which sites have other values than the rest, column by column.
+
+Each site is tested against all others together (`histograms.py`). With c columns and s sites, a site is another
+one in a column if p c s <= 5 % (Bonferroni): if all sites are alike, the probability that any of them is named in
+any column is then at most 5 %. The site with the smallest p-value is taken out, and the rest is tested again with
+the same factor, so that one site does not make the others look different. Of two sites, both are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from fedstride.tasks.statistics.description import PRESENT, DescribedColumn, Description, Told
+
+from .histograms import Histogram, difference, hidden, histogram_of, without
+
+LEVEL = 0.05
+"""The probability that a site is named although all are alike."""
+
+
+class Outlier(NamedTuple):
+    """A site whose values in a column are not like those of the others; `p` is corrected."""
+
+    site: str
+    column: int
+    p: float
+
+
+def outliers(said: Mapping[str, Description], asked: Sequence[DescribedColumn]) -> list[Outlier]:
+    """The sites that differ, by column. `said`: of each site that described its data, by name."""
+    columns = {at: found for at in range(len(asked)) if len(found := _histograms(said, asked[at], at)) > 1}
+    tests = sum(map(len, columns.values()))
+    return [
+        Outlier(site, at, p) for at, histograms in columns.items() for site, p in _named(histograms, tests).items()
+    ]
+
+
+def _named(histograms: Mapping[str, Histogram], tests: int) -> dict[str, float]:
+    """The sites that are not like the others in one column, each with its corrected p-value."""
+    left = dict(histograms)
+    found: dict[str, float] = {}
+    while len(left) > 1:
+        values = {
+            site: value
+            for site, one in left.items()
+            if (value := difference(one, [other for name, other in left.items() if name != site])) is not None
+        }
+        if not values:
+            break
+        worst = min(values, key=lambda site: values[site])
+        if (p := values[worst] * tests) > LEVEL:
+            break
+        if len(left) == 2:
+            return {**found, **dict.fromkeys(left, p)}
+        found[worst] = p
+        del left[worst]
+    return found
+
+
+def _histograms(said: Mapping[str, Description], column: DescribedColumn, at: int) -> dict[str, Histogram]:
+    """What the sites said of one column; of categories, what all of them said."""
+    told: dict[str, Told] = {
+        site: each.columns[at]
+        for site, each in said.items()
+        if each.columns and each.columns[at].state == PRESENT and each.columns[at].counts
+    }
+    count = len(column.categories)
+    found = {site: histogram_of(each, said[site].rows, count) for site, each in told.items()}
+    if count and told:
+        not_said = hidden(list(told.values()))
+        found = {site: each and without(each, not_said) for site, each in found.items()}
+    return {site: each for site, each in found.items() if each is not None}
