@@ -61,7 +61,7 @@ def __getattr__(name: str) -> Any:
         return _importable()
     if name in _MODULE_OF:
         return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
-    # `from fedstride import wire` calls this function first. The error makes Python import the submodule, and
+    # `from fedstride import settings` calls this function first. The error makes Python import the submodule, and
     # `strategies` and `client_app` are not imported.
     if name.startswith("_") or find_spec(f"{__name__}.{name}") is not None:
         raise AttributeError(f"module 'fedstride' has no attribute {name!r}")

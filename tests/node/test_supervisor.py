@@ -16,7 +16,7 @@ MINDED = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
 from node.processes import supervisor
-from node.processes.internal_messages import Free, Line, Start, pair
+from node.processes.internal_messages import Channel, Free, Start, pair
 
 if sys.argv[1] == "swept":  # as on a kernel whose Landlock cannot scope signals
     supervisor._scope = lambda outside: False
@@ -55,9 +55,9 @@ template = os.getpid()
 pid = os.fork()
 if pid == 0:
     ours.close()
-    supervisor.serve(Line(theirs), template, work)
+    supervisor.serve(Channel(theirs), template, work)
 theirs.close()
-line = Line(ours)
+line = Channel(ours)
 while "SigBlk:\\t0000000000014000" not in Path(f"/proc/{pid}/status").read_text():
     time.sleep(0.01)
 os.kill(pid, signal.SIGTERM)  # meant for the process before, which has ended

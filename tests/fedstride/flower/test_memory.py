@@ -19,7 +19,7 @@ from pathlib import Path
 from fedstride.flower.for_nodes import over_grpc, over_http
 from fedstride.flower.for_nodes.fleet import FleetLink
 from fedstride.flower.for_nodes.request_keys import Keys
-from fedstride.flower.for_nodes.connection import Place, TooLargeError
+from fedstride.flower.for_nodes.connection import SuperLinkAddress, TooLargeError
 from node.messages.message_parts import Until, fetched
 
 def most():
@@ -27,7 +27,9 @@ def most():
     return 1024 * int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 transport, address, bound = sys.argv[1], sys.argv[2], int(sys.argv[3])
-made = (over_grpc.GrpcTransport if transport == "grpc" else over_http.HttpTransport)(Place(address, insecure=True))
+made = (over_grpc.GrpcTransport if transport == "grpc" else over_http.HttpTransport)(
+    SuperLinkAddress(address, insecure=True)
+)
 link = FleetLink(made, Keys())
 arrived = link.receive()
 before = most()
