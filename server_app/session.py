@@ -226,7 +226,7 @@ def run(
             done = 0 if records.last is None else records.last.number
             labels = [roster.label(client) for client in sorted(roster.facts)]
             progress.begins(labels, config.rounds, config.headline, done)
-            stopped = _execute(federation, prepared, records)
+            stopped = _execute(federation, prepared, records, done)
     finally:
         progress.end()
         if tracking is not None:
@@ -235,10 +235,10 @@ def run(
     return Outcome(records.folder, records.rows, stopped)
 
 
-def _execute(federation: Federation, prepared: Prepared, records: Records) -> str | None:
-    """Execute the rounds that are left; why the run ended before its last round, if it did."""
+def _execute(federation: Federation, prepared: Prepared, records: Records, done: int) -> str | None:
+    """Execute the rounds after the first `done`; why the run ended before its last round, if it did."""
     rounds = federation.rounds(records.last, prepared.evaluation.initial)
-    last, done = records.last, 0 if records.last is None else records.last.number
+    last = records.last
     while not (stopped := _reason_to_stop(prepared.config, records.rows)):
         executed = next(rounds, None)
         if executed is None:

@@ -1,1 +1,1 @@
-"""The plot in a run's folder, and the style of all plots."""
+"""What a run says: a row for each round and client, the line of a round, progress, the model card, the plot."""
