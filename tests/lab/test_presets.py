@@ -18,6 +18,7 @@ from lab.papers.side_by_side import METRICS
 from lab.results.run_folders import Run
 from server_app.build import build_strategy, client_config
 from server_app.config.compose import choices, compose, describe, from_yaml, to_yaml
+from server_app.config.conf import conf_dir
 from server_app.config.keys import chain, label
 from server_app.config.presets import facts_of_papers
 from server_app.config.presets.computed_settings import impossible, names, preset
@@ -71,7 +72,7 @@ def by_last_part(settings: Config) -> dict[str, Any]:
 
 @pytest.mark.skipif(not SPEC.is_file(), reason=f"the papers' settings are not at {SPEC}")
 def test_the_facts_are_those_of_the_specification() -> None:
-    ours = Path(facts_of_papers.__file__).parents[2] / "conf" / "papers" / "experiments.yaml"
+    ours = conf_dir() / "papers" / "experiments.yaml"
     assert ours.read_text() == SPEC.read_text()
 
 
