@@ -19,7 +19,17 @@ import pytest
 import torch
 from pids import gone
 
-from benchmarks import Measured, __main__, _command, _environments, _limits, aggregation, client, cohort, rivals
+from benchmarks import (
+    Measured,
+    __main__,
+    _command,
+    _environments,
+    _limits,
+    aggregation,
+    client,
+    rivals,
+    vectorized,
+)
 from fedstride.errors import RunError
 
 
@@ -261,17 +271,17 @@ def test_drjax_gets_the_work_of_the_cohort(monkeypatch: pytest.MonkeyPatch) -> N
             sizes.append((np.diff(work["ends"], prepend=0).tolist(), work["x"].shape, len(work["test_y"])))
         return rivals.Run(3.0, 9.0, 0.0)
 
-    monkeypatch.setattr(cohort, "CASES", {cohort.RIVAL: ("mlp", cohort.GREY, 4, 3)})
+    monkeypatch.setattr(vectorized, "CASES", {vectorized.RIVAL: ("mlp", vectorized.GREY, 4, 3)})
     monkeypatch.setattr(rivals, "interpreter_of", lambda rival: Path(sys.executable))
     monkeypatch.setattr(rivals, "theirs", theirs)
-    found = list(cohort.timings(2))
+    found = list(vectorized.timings(2))
     measured, remarks = ([each for each in found if isinstance(each, kind)] for kind in (Measured, str))
     assert [each.name for each in measured] == [
         *["small CNN, 3 clients"] * 2,
         *["small CNN, 3 clients: DrJAX"] * 2,
     ]
     assert measured[-1].value == 1.0  # seconds for each of three clients
-    assert sizes == [([cohort.IMAGES] * 3, (3 * cohort.IMAGES, 1, 28, 28), 0)] * 2
+    assert sizes == [([vectorized.IMAGES] * 3, (3 * vectorized.IMAGES, 1, 28, 28), 0)] * 2
     device, needed, beside, drjax = remarks
     assert device.startswith("This device: ")
     assert needed.startswith("small CNN, 3 clients: needs at least ")
@@ -283,9 +293,9 @@ def test_without_drjax_the_cohort_is_measured_and_says_why(monkeypatch: pytest.M
     def refuse(rival: rivals.Rival) -> Path:
         raise RunError("uv venv failed: no such Python")
 
-    monkeypatch.setattr(cohort, "CASES", {cohort.RIVAL: ("mlp", cohort.GREY, 2, 2)})
+    monkeypatch.setattr(vectorized, "CASES", {vectorized.RIVAL: ("mlp", vectorized.GREY, 2, 2)})
     monkeypatch.setattr(rivals, "interpreter_of", refuse)
-    assert list(cohort.timings(1))[-1] == "DrJAX was not measured: uv venv failed: no such Python"
+    assert list(vectorized.timings(1))[-1] == "DrJAX was not measured: uv venv failed: no such Python"
 
 
 def test_the_operations_of_a_step_are_those_of_its_layers() -> None:

@@ -96,8 +96,8 @@ class InCohorts(InThisProcess):
         from .several_clients.grid import TogetherGrid
 
         config = prepared.config
-        stay = {"device": True, "host": False}.get(config.cohort_rules)
-        size, files = config.cohort_part, files_of(config)
+        stay = {"device": True, "host": False}.get(config.rules_on)
+        size, files = config.clients_at_once, files_of(config)
         grid = TogetherGrid(self._app, config.clients, data=files, size=size, stay=stay)
         return attacked(grid, prepared)
 
@@ -126,11 +126,11 @@ def _opened(stack: ExitStack, app: ClientApp, prepared: Prepared, workers: int |
             notes.append(f"{error}; the clients train on this machine")
         else:
             return InWorkers(cluster, app, evaluation, cluster.notes)
-    if config.engine == "cohort":
+    if config.engine == "vectorized":
         reason = _alone(config, evaluation.spec)
         if not reason:
             return InCohorts(app, evaluation, [*notes, *_parts(config)])
-        notes.append(f"engine=cohort: {reason}; the clients train one by one")
+        notes.append(f"engine=vectorized: {reason}; the clients train one by one")
     wanted = next(n for n in (config.workers, workers, places(config)) if n is not None)
     if not wanted:
         return InThisProcess(app, evaluation, notes)
@@ -165,7 +165,7 @@ def _alone(config: Config, spec: Spec) -> str | None:
         not config.workers,
         "workers",
         config.workers,
-        "0 or omitted with engine=cohort, which trains all clients in one process; or choose engine=local",
+        "0 or omitted with engine=vectorized, which trains all clients in one process; or choose engine=local",
     )
     for table, chosen in ((RULES, config.client), (OBJECTIVES, config.objective)):
         needs = getattr(table.load(chosen.name), "needs_own_client", None)
@@ -179,13 +179,13 @@ def _parts(config: Config) -> list[str]:
     """The note that a round is trained in parts. On a GPU the number of clients is known once a round begins."""
     from .several_clients.grid import ON_A_PROCESSOR
 
-    size = config.cohort_part or (None if uses_gpus(config) else ON_A_PROCESSOR)
+    size = config.clients_at_once or (None if uses_gpus(config) else ON_A_PROCESSOR)
     if size is None or size >= config.cohort_size:
         return []
     count = -(-config.cohort_size // size)
     return [
-        f"engine=cohort: {size} clients train at once, so a round of {config.cohort_size} has {count} parts; "
-        "cohort_part sets the number"
+        f"engine=vectorized: {size} clients train at once, so a round of {config.cohort_size} has {count} parts; "
+        "clients_at_once sets the number"
     ]
 
 

@@ -246,9 +246,9 @@ class Config:
     engine: Annotated[
         str,
         Setting(
-            "where the clients of `fedstride run` train: local (on this machine), cohort (in this process, "
-            "several at once as one tensor program), or ray (in the Ray cluster at RAY_ADDRESS)",
-            options=("local", "cohort", "ray"),
+            "where the clients of `fedstride run` train: local (on this machine), vectorized (in this "
+            "process, several at once as one tensor program), or ray (in the Ray cluster at RAY_ADDRESS)",
+            options=("local", "vectorized", "ray"),
             kind=CHANCE,
             extends=True,
         ),
@@ -263,10 +263,10 @@ class Config:
             kind=NONE,
         ),
     ] = None
-    cohort_part: Annotated[
+    clients_at_once: Annotated[
         int | None,
         Setting(
-            "clients that engine=cohort trains at once, at most; default: as many as the GPU has memory for, "
+            "clients that engine=vectorized trains at once, at most; default: as many as the GPU has memory for, "
             "16 on a processor",
             least=1,
             most=MOST_CLIENTS,
@@ -274,11 +274,11 @@ class Config:
             extends=True,
         ),
     ] = None
-    cohort_rules: Annotated[
+    rules_on: Annotated[
         str,
         Setting(
-            "where the rule computes with engine=cohort: device (where the clients train, without a copy of their "
-            "models to the host), host, or auto (device on a GPU)",
+            "where the rule computes with engine=vectorized: device (where the clients train, without a copy of "
+            "their models to the host), host, or auto (device on a GPU)",
             options=("auto", "device", "host"),
             kind=CHANCE,
             extends=True,

@@ -1,6 +1,6 @@
 """Where a strategy computes: with numpy arrays on the host, or with tensors on the device where the replies are.
 
-Clients that are trained as one tensor program (`engine=cohort`) leave their models on its device.
+Clients that are trained as one tensor program (`engine=vectorized`) leave their models on its device.
 """
 
 from __future__ import annotations

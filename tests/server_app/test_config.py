@@ -550,7 +550,7 @@ def test_a_resumed_run_may_have_more_rounds(run: Path) -> None:
 
 UNLIKE = {
     "allow": ["other_client_code"],
-    "best": "test/loss", "best_quorum": 2, "checkpoint_every": 7, "cohort_part": 3, "cohort_rules": "host",
+    "best": "test/loss", "best_quorum": 2, "checkpoint_every": 7, "clients_at_once": 3, "rules_on": "host",
     "engine": "ray",
     "evaluate_clients": True, "evaluate_every": 3, "initial": "elsewhere.safetensors", "licence": "CC BY 4.0",
     "nodes": "clinic-*",

@@ -36,7 +36,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, model: str, strategy: s
         "train=[last.*]",
         "privacy=local",
         "attack=sign_flip attack.clients=1",
-        "engine=cohort",
+        "engine=vectorized",
         "objective=moon",
     ],
 )

@@ -1,4 +1,4 @@
-"""The engine `cohort`: several clients of a round train at once, as one tensor program.
+"""The engine `vectorized`: several clients of a round train at once, as one tensor program.
 
 Outside of this folder only `engine.py` knows it, by `TogetherGrid`, `ON_A_PROCESSOR` and `trial.obstacle`.
 """

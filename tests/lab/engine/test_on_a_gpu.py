@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(DEVICE == "cuda" and not torch.cuda.is_available(), reason="this machine has no GPU"),
 ]
 
-COHORT = "engine=cohort"
+VECTORIZED = "engine=vectorized"
 
 ONE_BY_ONE = ("engine=local", "workers=0")
 
@@ -40,7 +40,10 @@ def run(cwd: Path, name: str, *overrides: str, command: str = "run", rounds: int
     return cwd / name
 
 
-@pytest.mark.parametrize("engine", [ONE_BY_ONE, ("workers=2",), (COHORT,), (COHORT, "cohort_rules=host")], ids=str)
+ENGINES = [ONE_BY_ONE, ("workers=2",), (VECTORIZED,), (VECTORIZED, "rules_on=host")]
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=str)
 def test_the_bits_are_the_same_from_run_to_run(engine: tuple[str, ...], tmp_path: Path) -> None:
     given = (*engine, "strategy=fedlws", "client=fednlr", "partition=dirichlet")
     first, second = (run(tmp_path, name, *given) for name in ("first", "second"))
@@ -80,19 +83,19 @@ def test_clients_together_have_the_result_of_one_after_the_other(
     overrides: tuple[str, ...], tmp_path: Path
 ) -> None:
     alone = run(tmp_path, "alone", *ONE_BY_ONE, *overrides, rounds=1)
-    together = run(tmp_path, "together", COHORT, *overrides, rounds=1)
+    together = run(tmp_path, "together", VECTORIZED, *overrides, rounds=1)
     # ResNet-20 amplifies last digits. With feddyn here, the last digits decide whether one hidden unit is 0 for an
     # example: its weights, and no others, then differ by up to 2e-4 (on an H200; as much as from the processor).
     close(alone, together, 1e-3 if {"model=resnet20", "strategy=feddyn"} & set(overrides) else 1e-4)
 
 
 def test_dropout_does_not_depend_on_how_many_clients_train_at_once(tmp_path: Path) -> None:
-    given = (COHORT, "model=vgg9", "clients=3", "client.local_steps=1")
-    parts, whole = run(tmp_path, "parts", *given, "cohort_part=2"), run(tmp_path, "whole", *given)
+    given = (VECTORIZED, "model=vgg9", "clients=3", "client.local_steps=1")
+    parts, whole = run(tmp_path, "parts", *given, "clients_at_once=2"), run(tmp_path, "whole", *given)
     close(parts, whole, 1e-4)
 
 
 @pytest.mark.parametrize(("model", "clients"), [("resnet20", 100), ("cnn_mnist", 1000)])
 def test_a_large_cohort_runs_and_says_how_many_train_at_once(model: str, clients: int, tmp_path: Path) -> None:
-    run(tmp_path, "large", COHORT, f"model={model}", f"clients={clients}", "client.batch_size=4", rounds=1)
+    run(tmp_path, "large", VECTORIZED, f"model={model}", f"clients={clients}", "client.batch_size=4", rounds=1)
     assert "clients train at once" in (tmp_path / "large.log").read_text()

@@ -1,4 +1,4 @@
-"""What a client of a round costs if all are trained together (engine=cohort), on the processor or the GPU.
+"""What a client of a round costs if all are trained together (engine=vectorized), on the processor or the GPU.
 
 The floor is the same round in the same process with one client after the other. Both begin with the messages and
 end with the replies. The values are seconds for each client, so their inverse is the number of clients a second.

@@ -1,4 +1,4 @@
-"""Runs with engine=cohort: the results of engine=local, the same bits from run to run and after a resume."""
+"""Runs with engine=vectorized: the results of engine=local, the same bits from run to run and after a resume."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from server_app.config.compose import compose
 
 pytestmark = pytest.mark.slow
 
-COHORT = "engine=cohort"
+VECTORIZED = "engine=vectorized"
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ COHORT = "engine=cohort"
 )
 def test_a_run_has_the_results_and_records_of_clients_alone(overrides: tuple[str, ...], tmp_path: Path) -> None:
     alone = play(tmp_path, "rounds=2", *overrides, "name=alone").folder
-    together = play(tmp_path, "rounds=2", *overrides, "name=together", COHORT).folder
+    together = play(tmp_path, "rounds=2", *overrides, "name=together", VECTORIZED).folder
     close(alone, together)
     assert table(alone)[0] == table(together)[0]
     assert len(table(alone)) == len(table(together))
@@ -42,7 +42,7 @@ def test_products_in_bfloat16_are_close_to_float32_and_alike_in_both_engines(tmp
     exact = play(tmp_path, *overrides, "name=exact").folder
     alone = play(tmp_path, *overrides, "client.precision=bf16", "name=alone").folder
     again = play(tmp_path, *overrides, "client.precision=bf16", "name=again").folder
-    together = play(tmp_path, *overrides, "client.precision=bf16", "name=together", COHORT).folder
+    together = play(tmp_path, *overrides, "client.precision=bf16", "name=together", VECTORIZED).folder
     assert weights(alone) == weights(again) != weights(exact)
     close(alone, exact, within=0.01)
     close(alone, together, within=0.002)
@@ -50,7 +50,7 @@ def test_products_in_bfloat16_are_close_to_float32_and_alike_in_both_engines(tmp
 
 
 def test_a_resumed_run_has_the_bits_of_one_that_was_not_stopped(tmp_path: Path) -> None:
-    overrides = ("strategy=feddyn", "clients=6", "fraction=0.5", "rounds=3", "cohort_part=2", COHORT)
+    overrides = ("strategy=feddyn", "clients=6", "fraction=0.5", "rounds=3", "clients_at_once=2", VECTORIZED)
     whole, resumed = whole_and_resumed(tmp_path, *overrides)
     assert weights(whole) == weights(resumed)
     assert table(whole) == table(resumed)
@@ -76,9 +76,9 @@ def without_seconds(folder: Path) -> list[dict[str, object]]:
 def test_rules_on_the_device_have_the_results_and_records_of_those_on_the_host(
     overrides: tuple[str, ...], tmp_path: Path
 ) -> None:
-    given = ("rounds=3", "model=mlp", COHORT, *overrides)
-    host = play(tmp_path, *given, "cohort_rules=host", "name=host").folder
-    device = play(tmp_path, *given, "cohort_rules=device", "name=device").folder
+    given = ("rounds=3", "model=mlp", VECTORIZED, *overrides)
+    host = play(tmp_path, *given, "rules_on=host", "name=host").folder
+    device = play(tmp_path, *given, "rules_on=device", "name=device").folder
     close(host, device, within=1e-5)
     for one, other in zip(without_seconds(host), without_seconds(device), strict=True):
         assert list(one) == list(other)
@@ -88,7 +88,7 @@ def test_rules_on_the_device_have_the_results_and_records_of_those_on_the_host(
 
 
 def test_a_resumed_run_with_rules_on_the_device_has_the_bits_of_one_that_was_not_stopped(tmp_path: Path) -> None:
-    overrides = ("strategy=fednnnn", "clients=6", "fraction=0.5", "rounds=3", "cohort_rules=device", COHORT)
+    overrides = ("strategy=fednnnn", "clients=6", "fraction=0.5", "rounds=3", "rules_on=device", VECTORIZED)
     whole, resumed = whole_and_resumed(tmp_path, *overrides)
     assert weights(whole) == weights(resumed)
     assert table(whole) == table(resumed)
@@ -104,12 +104,12 @@ def test_replies_stay_on_the_device_until_the_checkpoint(tmp_path: Path, monkeyp
         return original(array)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(TensorArray, "data", property(noted))
-    done = play(tmp_path, "rounds=3", "model=mlp", "strategy=fedlws", "clients=5", COHORT, "cohort_rules=device")
+    done = play(tmp_path, "rounds=3", "model=mlp", "strategy=fedlws", "clients=5", VECTORIZED, "rules_on=device")
     assert len(copied) == 3 * len(load(weights(done.folder)))
 
 
 def desk(tmp_path: Path, *overrides: str) -> tuple[object, list[str]]:
-    prepared = session.prepare(compose([f"out='{tmp_path}'", "clients=3", COHORT, *overrides]))
+    prepared = session.prepare(compose([f"out='{tmp_path}'", "clients=3", VECTORIZED, *overrides]))
     with engine(app, prepared, 0) as found:
         return found, list(found.notes)
 
@@ -121,18 +121,19 @@ def test_without_obstacles_there_is_no_note(tmp_path: Path) -> None:
 
 
 def test_a_round_that_is_trained_in_parts_is_announced(tmp_path: Path) -> None:
-    assert desk(tmp_path, "model=mlp", "cohort_part=2")[1] == [
-        "engine=cohort: 2 clients train at once, so a round of 3 has 2 parts; cohort_part sets the number"
+    assert desk(tmp_path, "model=mlp", "clients_at_once=2")[1] == [
+        "engine=vectorized: 2 clients train at once, so a round of 3 has 2 parts; clients_at_once sets the number"
     ]
-    assert desk(tmp_path, "model=mlp", "clients=20")[1][0].startswith("engine=cohort: 16 clients train at once")
+    (note,) = desk(tmp_path, "model=mlp", "clients=20")[1]
+    assert note.startswith("engine=vectorized: 16 clients train at once")
 
 
 def test_a_method_that_needs_its_own_client_is_named(tmp_path: Path) -> None:
     found, notes = desk(tmp_path, "model=mlp", "objective=moon")
     assert not isinstance(found, InCohorts)
     assert notes == [
-        "engine=cohort: objective=moon has a term of the loss, which cannot be computed for several clients at "
-        "once; the clients train one by one"
+        "engine=vectorized: objective=moon has a term of the loss, which cannot be computed for several clients "
+        "at once; the clients train one by one"
     ]
 
 
@@ -147,13 +148,13 @@ def test_a_network_that_cannot_be_stacked_is_named(tmp_path: Path) -> None:
     )
     _, (note,) = desk(tmp_path, f"parts='{tmp_path / 'centred.py'}'", "model=centred")
     assert note.startswith(
-        "engine=cohort: clients with model=centred cannot be trained together (the gradient fc."
+        "engine=vectorized: clients with model=centred cannot be trained together (the gradient fc."
     )
 
 
 def test_workers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match="workers = 2 is not allowed: workers must be 0 or omitted with engine=cohort"
+        ConfigError, match="workers = 2 is not allowed: workers must be 0 or omitted with engine=vectorized"
     ):
         desk(tmp_path, "workers=2")
 
