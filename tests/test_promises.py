@@ -1,4 +1,4 @@
-"""Each part of the pages that promise something names the tests that hold it, and these exist."""
+"""What the pages name exists: tests, modules, pages; and a part that promises something names its tests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("security", "privacy", "faults")
+PAGES_OF_DOCS = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
 COMMANDS = {"Methods under privacy", "The tests"}
 """Parts with measured figures, or with nothing but the tests, which have their commands beside them."""
 
@@ -27,9 +28,38 @@ def test_each_part_names_a_test(page: str) -> None:
     assert without == []
 
 
-@pytest.mark.parametrize("page", sorted(path.stem for path in (ROOT / "docs").glob("*.md")))
+@pytest.mark.parametrize("page", PAGES_OF_DOCS)
 def test_tests_that_are_named_exist(page: str) -> None:
     known = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
     for name in NAMED.findall((ROOT / f"docs/{page}.md").read_text()):
         assert Path(name).name in known, name
         assert "/" not in name or (ROOT / name).exists() or (ROOT / "tests" / name).exists(), name
+
+
+MODULE = re.compile(r"`([\w/]+\.py)(?:::\w+)?`")
+OF_A_USER = {"blood.py", "parts/cells_HASH.py"}
+"""Files that the pages ask a user to write, or that a run writes."""
+
+
+@pytest.mark.parametrize("page", PAGES_OF_DOCS)
+def test_modules_that_are_named_exist(page: str) -> None:
+    known = [f"/{path.relative_to(ROOT)}" for path in ROOT.glob("[!.]*/**/*.py")] + ["/hatch_build.py"]
+    named = set(MODULE.findall((ROOT / f"docs/{page}.md").read_text())) - OF_A_USER
+    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in known)] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link into this page may name: its headings as a code host writes them, and its own anchors."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    names = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return names | set(re.findall(r'id="([\w-]+)"', text))
+
+
+@pytest.mark.parametrize("page", PAGES_OF_DOCS)
+def test_links_between_the_pages_lead_somewhere(page: str) -> None:
+    here = ROOT / f"docs/{page}.md"
+    for path, anchor in re.findall(r"\]\(([\w./-]*)(?:#([\w-]+))?\)", here.read_text()):
+        there = here.parent / path if path else here
+        assert there.exists(), path
+        assert not anchor or anchor in anchors(there), f"{path}#{anchor}"

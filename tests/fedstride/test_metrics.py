@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def documented() -> dict[str, str]:
-    """For every metric in the table of docs/architecture.md, which values are better; "" for neither."""
-    text = (ROOT / "docs/architecture.md").read_text().partition("## Metrics")[2]
+    """For every metric in the table of docs/metrics.md, which values are better; "" for neither."""
+    text = (ROOT / "docs/metrics.md").read_text()
     found = {}
     for row in re.findall(r"^\| (`.+?) \| (\w*) ?\| .+ \|$", text, re.MULTILINE):
         names, better = row
