@@ -56,7 +56,7 @@ class Flower:
 
     def __init__(self) -> None:
         self.got: list[tuple[str, bytes]] = []
-        self.holds = 0.0  # seconds until it answers
+        self.holds = False  # while it is true, nothing is answered
 
     def node_of(self, public_key: bytes) -> int | None:
         return NODE if public_key == KNOWN.public else None
@@ -73,7 +73,8 @@ class Flower:
         event = await receive()
         assert not event["more_body"]
         self.got.append((scope["path"], event["body"]))
-        await asyncio.sleep(self.holds)
+        while self.holds:
+            await asyncio.sleep(0)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"of Flower"})
 

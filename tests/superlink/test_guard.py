@@ -225,7 +225,7 @@ def test_18_a_slow_body_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_18_large_bodies_wait_for_their_turn_and_small_ones_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty pieces of 5 MiB at once, and a heartbeat, which does not wait: no 503, never more than 64 MiB."""
     door = Door()
-    door.flower.holds = 0.2
+    door.flower.holds = True
     piece, held, most = b"x" * (5 * 2**20), 0, 0
     inner = door.flower.app
 
@@ -248,10 +248,14 @@ def test_18_large_bodies_wait_for_their_turn_and_small_ones_do_not(monkeypatch: 
             for node in nodes
             for _ in range(2)
         ]
-        await asyncio.sleep(0.1)
-        door.flower.holds = 0.0
-        beat = await door.asked("/v1/fleet/send-node-heartbeat", [*known(), (LENGTH, b"1")], b"x")
-        assert beat[0] == 200 and not all(each.done() for each in asked)
+        while not most:  # until Flower has the first piece
+            await asyncio.sleep(0)
+        beat = asyncio.create_task(door.asked("/v1/fleet/send-node-heartbeat", [*known(), (LENGTH, b"1")], b"x"))
+        while all(path.endswith("push-object") for path, _ in door.flower.got):  # until the heartbeat is there
+            await asyncio.sleep(0)
+        assert not any(push.done() for push in asked)
+        door.flower.holds = False
+        assert (await beat)[0] == 200
         return await asyncio.gather(*asked)
 
     assert {status for status, _ in asyncio.run(all_at_once())} == {200}
@@ -260,11 +264,17 @@ def test_18_large_bodies_wait_for_their_turn_and_small_ones_do_not(monkeypatch: 
 
 def test_18_only_a_full_queue_is_answered_503(monkeypatch: pytest.MonkeyPatch) -> None:
     door = Door()
-    door.flower.holds = 0.2
+    door.flower.holds = True
     length = [(LENGTH, str(CHUNK).encode())]
 
     async def flood() -> list[int]:
-        asked = [door.asked("/v1/fleet/push-object", [*known(), *length], b"x" * CHUNK) for _ in range(80)]
+        asked = [
+            asyncio.create_task(door.asked("/v1/fleet/push-object", [*known(), *length], b"x" * CHUNK))
+            for _ in range(80)
+        ]
+        while not any(push.done() for push in asked) or len(door.flower.got) < 3:
+            await asyncio.sleep(0)
+        door.flower.holds = False
         return [status for status, _ in await asyncio.gather(*asked)]
 
     found = asyncio.run(flood())
