@@ -65,10 +65,10 @@ def rewritten(source: str, name: str) -> str:
     lines = source.encode().splitlines(keepends=True)  # positions in the tree count bytes
     for line, column, pattern, put in sorted(_edits(ast.parse(source), name), reverse=True):
         text = lines[line - 1]
-        found = re.compile(pattern).match(text, column)
-        if found is None:
+        match = re.compile(pattern).match(text, column)
+        if match is None:
             raise ValueError(f"{name}, line {line}: an import of another package must be on one line")
-        lines[line - 1] = text[: found.start(1)] + put + text[found.end(1) :]
+        lines[line - 1] = text[: match.start(1)] + put + text[match.end(1) :]
     return b"".join(lines).decode()
 
 

@@ -16,9 +16,9 @@ strays = [n for n in names if n.startswith(("tests/", "runs/", "docs/", "data/")
 assert not strays, f"{fab.name} contains {strays[:5]}"
 attacks = [n for n in names if {"lab", "attacks"} & set(n.split("/"))]
 assert not attacks, f"{fab.name} contains {attacks[:5]}: attacks must not be in the app that clients get"
-own = [n for n in names if {"node", "superlink", "confinement"} & set(n.split("/"))]
-assert not own, (
-    f"{fab.name} contains {own[:5]}: a node and a server run what is installed there, not what an app has"
+misplaced = [n for n in names if {"node", "superlink", "confinement"} & set(n.split("/"))]
+assert not misplaced, (
+    f"{fab.name} contains {misplaced[:5]}: a node and a server run what is installed there, not what an app has"
 )
 inside = zipfile.ZipFile(wheel).namelist()
 HELD = (

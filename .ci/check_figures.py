@@ -54,9 +54,13 @@ def rows(page: Path) -> Iterator[Row]:
         if DIGEST in head and OVERRIDES in head and cells != head and not re.fullmatch(r"[-: ]*", cells[0]):
             row = dict(zip(head, cells, strict=True))
             if row[OVERRIDES]:  # a heading between rows has none
-                found = row[DIGEST].removesuffix(MARK)
+                unmarked = row[DIGEST].removesuffix(MARK)
                 yield Row(
-                    f"{page.name}:{number}", cells[0], row[OVERRIDES], found.strip("` "), found != row[DIGEST]
+                    f"{page.name}:{number}",
+                    cells[0],
+                    row[OVERRIDES],
+                    unmarked.strip("` "),
+                    unmarked != row[DIGEST],
                 )
 
 
@@ -68,12 +72,12 @@ def digest(overrides: str) -> str:
 
     with TemporaryDirectory() as folder:
         outcome = play(Path(folder), *SHORT, *overrides.split(), small=False)
-        found = hashlib.sha256()
+        checksum = hashlib.sha256()
         for name, array in sorted(load(weights(outcome.folder)).items()):
-            found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+            checksum.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
         calibrated = {key: value for key, value in outcome.rows[-1].items() if key.startswith("ccvr/")}
-        found.update(repr(sorted(calibrated.items())).encode())
-    return found.hexdigest()[:8]
+        checksum.update(repr(sorted(calibrated.items())).encode())
+    return checksum.hexdigest()[:8]
 
 
 def digests(overrides: Sequence[str]) -> dict[str, str]:
@@ -83,10 +87,10 @@ def digests(overrides: Sequence[str]) -> dict[str, str]:
         return dict(zip(wanted, pool.map(digest, wanted), strict=True))
 
 
-def faults(found: Sequence[Row], now: dict[str, str]) -> list[str]:
+def faults(page_rows: Sequence[Row], now: dict[str, str]) -> list[str]:
     """A line for each row whose figures the code no longer gives and that does not say so, or says so wrongly."""
     lines = []
-    for row in found:
+    for row in page_rows:
         is_older = row.digest != now[row.overrides]
         if is_older and not row.is_marked:
             lines.append(
@@ -106,12 +110,12 @@ def main(arguments: Sequence[str]) -> int:
     if arguments:
         print(digest(" ".join(arguments)))
         return 0
-    found = [row for page in PAGES for row in rows(page)]
-    lines = faults(found, digests([row.overrides for row in found]))
+    page_rows = [row for page in PAGES for row in rows(page)]
+    lines = faults(page_rows, digests([row.overrides for row in page_rows]))
     print(
         *lines,
-        *(f"{row.where}: {row.method} is marked as older than the code" for row in found if row.is_marked),
-        f"{len(found)} rows of figures compared",
+        *(f"{row.where}: {row.method} is marked as older than the code" for row in page_rows if row.is_marked),
+        f"{len(page_rows)} rows of figures compared",
         sep="\n",
     )
     return 1 if lines else 0

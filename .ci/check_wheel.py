@@ -50,11 +50,11 @@ print(version("flwr"))
 def main(wheel: Path, quick: bool) -> None:
     """Run all checks. Raises an error at the first one that fails."""
     charts(wheel)
-    found = {version: path for version in PYTHONS if (path := interpreter(version))}
+    interpreters = {version: path for version in PYTHONS if (path := interpreter(version))}
     for version in PYTHONS:
-        if version not in found:
+        if version not in interpreters:
             print(f"Python {version}: skipped, this machine has no such interpreter")
-    oldest, newest = min(found.items()), max(found.items())
+    oldest, newest = min(interpreters.items()), max(interpreters.items())
     everything = lower_bounds()
     flower = [text for text in everything if text.startswith("flwr")]
     check(wheel, oldest[1], everything, tests=not quick)
@@ -124,12 +124,12 @@ def check_site(wheel: Path, python: str, extra: str, minor: str) -> None:
         inside = str(env / "bin/python")
         uv("venv", "--python", python, str(env))
         uv("pip", "install", "--python", inside, "--only-binary", ":all:", f"{wheel}[{extra}]")
-        found = call([inside, "-c", NO_DESK], folder)
-        assert found.startswith(f"{minor}."), f"fedstride[{extra}] has Flower {found}, not {minor}"
+        version = call([inside, "-c", NO_DESK], folder)
+        assert version.startswith(f"{minor}."), f"fedstride[{extra}] has Flower {version}, not {minor}"
         for arguments in (["node", "--help"], ["node-log", "--help"], ["node-status", "--help"]):
             call([str(env / "bin/fedstride"), *arguments], folder)
         trained = call([inside, str(ROOT / "tests/wheel/own_table.py")], folder)
-        print(f"fedstride[{extra}]: Flower {found}; {trained}")
+        print(f"fedstride[{extra}]: Flower {version}; {trained}")
 
 
 def run_tests(python: str, folder: str) -> None:

@@ -35,8 +35,8 @@ def main() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's second command finds the bytecode of the first
     machine = {"versions": versions(), "hardware": hardware(), "load at the start": os.getloadavg()[0]}
     records = [measure(name, given.repeats, given.only) for name in given.name or known]
-    for what, found in machine.items():
-        print(f"{what}: {found}")
+    for what, value in machine.items():
+        print(f"{what}: {value}")
     if given.json:
         when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         given.json.write_text(json.dumps({"date": when, **machine, "measurements": records}, indent=2) + "\n")
@@ -44,15 +44,15 @@ def main() -> None:
 
 def names() -> list[str]:
     """The measurements: the modules of this package, without those that only help."""
-    return [found.name for found in pkgutil.iter_modules(benchmarks.__path__) if not found.name.startswith("_")]
+    return [module.name for module in pkgutil.iter_modules(benchmarks.__path__) if not module.name.startswith("_")]
 
 
 def measure(name: str, repeats: int, only: str) -> dict[str, Any]:
     """One measurement, printed as a table. Returns its record."""
     module = import_module(f"benchmarks.{name}")
-    found = list(module.timings(repeats, only))
-    measured = [each for each in found if isinstance(each, Measured)]
-    remarks = [each for each in found if isinstance(each, str)]
+    timings = list(module.timings(repeats, only))
+    measured = [timing for timing in timings if isinstance(timing, Measured)]
+    remarks = [remark for remark in timings if isinstance(remark, str)]
     print("\n".join([f"{name}, in units of {module.FLOOR}\n", table(measured), *remarks, ""]), flush=True)
     return {"name": name, "floor": module.FLOOR, "values": collected(measured), "remarks": remarks}
 
@@ -60,13 +60,13 @@ def measure(name: str, repeats: int, only: str) -> dict[str, Any]:
 def table(measured: Iterable[Measured]) -> str:
     """A line for each name: the median of the ratios, the smallest and the largest, and the median values."""
     measured = list(measured)
-    units = {each.name: each.unit for each in measured}
+    units = {timing.name: timing.unit for timing in measured}
     width = max([28, *(len(name) + 2 for name in units)])
     lines = [f"{'':<{width}}{'ratio':>8}{'from':>8}{'to':>8}{'value':>12}{'floor':>12}"]
     for name, pairs in collected(measured).items():
         ratios = [value / floor for value, floor in pairs]
         factor, unit = UNITS[units[name]]
-        value, floor = (f"{factor * statistics.median(each):.1f} {unit}" for each in zip(*pairs, strict=True))
+        value, floor = (f"{factor * statistics.median(column):.1f} {unit}" for column in zip(*pairs, strict=True))
         spread = f"{statistics.median(ratios):>8.2f}{min(ratios):>8.2f}{max(ratios):>8.2f}"
         lines.append(f"{name:<{width}}{spread}{value:>12}{floor:>12}")
     return "\n".join(lines)
@@ -74,10 +74,10 @@ def table(measured: Iterable[Measured]) -> str:
 
 def collected(measured: Iterable[Measured]) -> dict[str, list[tuple[float, float]]]:
     """(value, floor) of every repetition, by name."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for each in measured:
-        found.setdefault(each.name, []).append((each.value, each.floor))
-    return found
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for timing in measured:
+        pairs.setdefault(timing.name, []).append((timing.value, timing.floor))
+    return pairs
 
 
 if __name__ == "__main__":

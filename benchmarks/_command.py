@@ -116,13 +116,13 @@ def files(folder: str | Path, name: str) -> list[Path]:
 
     Folders that vanish meanwhile, as the temporary ones of a run do, are no error.
     """
-    found = []
+    paths = []
     for place, below, names in os.walk(folder):
         # A look at thousands of clients' states, a hundred times a second, would slow down what is measured.
-        below[:] = [each for each in below if each not in (CHECKPOINTS, wire.CLIENT_STATES)]
+        below[:] = [subfolder for subfolder in below if subfolder not in (CHECKPOINTS, wire.CLIENT_STATES)]
         if name in names:
-            found.append(Path(place) / name)
-    return sorted(found)
+            paths.append(Path(place) / name)
+    return sorted(paths)
 
 
 def _lines(path: Path) -> int:
@@ -155,7 +155,7 @@ def _tree(pid: int) -> list[int]:
     with suppress(OSError):
         tasks = Path(f"/proc/{pid}/task").iterdir()
         children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-        return [pid, *(each for child in children for each in _tree(child))]
+        return [pid, *(descendant for child in children for descendant in _tree(child))]
     return []
 
 

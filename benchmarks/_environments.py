@@ -23,13 +23,13 @@ def python(name: str, version: str, packages: Sequence[str]) -> Path:
     Python itself is not downloaded. Raises RunError if the environment cannot be made.
     """
     place = folder() / name
-    found, made = place / "bin/python", place / "made"
+    interpreter, made = place / "bin/python", place / "made"
     state = hashlib.sha256("\n".join([version, *packages]).encode()).hexdigest()
-    if not (made.exists() and made.read_text() == state and found.exists()):
+    if not (made.exists() and made.read_text() == state and interpreter.exists()):
         _uv("venv", "--clear", "--no-python-downloads", "--python", version, str(place))
-        _uv("pip", "install", "--python", str(found), *packages)
+        _uv("pip", "install", "--python", str(interpreter), *packages)
         made.write_text(state)
-    return found
+    return interpreter
 
 
 def _uv(*arguments: str) -> None:

@@ -61,7 +61,7 @@ def rates(device: torch.device) -> Rates:
         for _ in range(SMALL):
             one.add_(1)
 
-    product, convolution, copy, each = (
+    product, convolution, copy, additions = (
         min(_timed(call, device) for _ in range(5))
         for call in (
             lambda: torch.mm(a, b, out=out),
@@ -71,7 +71,7 @@ def rates(device: torch.device) -> Rates:
         )
     )
     operations = max(2.0 * size**3 / product, 2.0 * len(images) * 14**2 * filters.numel() / convolution)
-    launch = each / SMALL if device.type == "cuda" else 0.0
+    launch = additions / SMALL if device.type == "cuda" else 0.0
     return Rates(operations, 2.0 * source.nbytes / copy, launch)
 
 
@@ -98,9 +98,9 @@ def operations(call: Callable[[], object]) -> int:
 def launches(call: Callable[[], object]) -> int:
     """What a call sends to a GPU: kernels and copies; 0 without one."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-    with profile(activities=activities) as found:
+    with profile(activities=activities) as trace:
         call()
-    return sum(str(event.device_type) == "DeviceType.CUDA" for event in found.events() or ())
+    return sum(str(event.device_type) == "DeviceType.CUDA" for event in trace.events() or ())
 
 
 def least(rates: Rates, *, operations: float, weights: float, launches: float) -> Least:

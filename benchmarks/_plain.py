@@ -42,8 +42,8 @@ class Work(NamedTuple):
 
 def shared(value: torch.Tensor) -> torch.Tensor:
     """A copy in memory that forks of this process share."""
-    found: torch.Tensor = value.clone().share_memory_()  # type: ignore[no-untyped-call]
-    return found
+    copy: torch.Tensor = value.clone().share_memory_()  # type: ignore[no-untyped-call]
+    return copy
 
 
 def work(config: Config) -> Work:
@@ -72,7 +72,7 @@ def _laid(client: Client, placed: bool) -> Client:
 
 def prepared(examples: Examples) -> Client:
     """All examples, normalised."""
-    return Client(*(each.contiguous() for each in examples.batch(np.arange(len(examples)))))
+    return Client(*(tensor.contiguous() for tensor in examples.batch(np.arange(len(examples)))))
 
 
 class Plain:
@@ -83,9 +83,9 @@ class Plain:
     """
 
     def __init__(self, config: Config, network: nn.Module | None = None, *, placed: bool = False) -> None:
-        clients, test, own = work(config)
+        clients, test, default_network = work(config)
         self._clients, self._test = [_laid(client, placed) for client in clients], _laid(test, placed)
-        self._network = own if network is None else network
+        self._network = default_network if network is None else network
         if placed:
             self._network = memory_layout.place(self._network, torch.device("cpu"))
         self._weights = {name: shared(value) for name, value in self._network.state_dict().items()}

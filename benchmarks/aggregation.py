@@ -70,9 +70,9 @@ def timings(repeats: int, only: str = "", model: Arrays | None = None) -> Iterat
 
     copy()
     for _ in range(repeats):
-        for name, each in calls.items():
+        for name, call in calls.items():
             floor = seconds(copy)
-            yield Measured(name, seconds(each), floor)
+            yield Measured(name, seconds(call), floor)
 
 
 class Call(Protocol):

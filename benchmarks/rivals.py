@@ -150,12 +150,12 @@ def compared(rival: Rival, folder: Path) -> list[Measured]:
     """Ours and then the rival, once. Raises RunError if it cannot run or does not do the same work."""
     interpreter = interpreter_of(rival)
     floor = ours(folder)
-    found = theirs(rival, interpreter, folder)
-    same_work(found.accuracy, floor.accuracy)
+    rival_run = theirs(rival, interpreter, folder)
+    same_work(rival_run.accuracy, floor.accuracy)
     return [
-        Measured(f"{rival.name}: a round", found.round, floor.round),
-        Measured(f"{rival.name}: first result", found.first, floor.first),
-        Measured(f"{rival.name}: accuracy", found.accuracy, floor.accuracy, "1"),
+        Measured(f"{rival.name}: a round", rival_run.round, floor.round),
+        Measured(f"{rival.name}: first result", rival_run.first, floor.first),
+        Measured(f"{rival.name}: accuracy", rival_run.accuracy, floor.accuracy, "1"),
     ]
 
 
@@ -164,11 +164,11 @@ def interpreter_of(rival: Rival) -> Path:
     return python(rival.environment, rival.python, [rival.package, *rival.others])
 
 
-def same_work(found: float, expected: float) -> None:
+def same_work(accuracy: float, expected: float) -> None:
     """Raises RunError if these accuracies are not close."""
-    if not abs(found - expected) <= CLOSE:  # also if one is NaN
+    if not abs(accuracy - expected) <= CLOSE:  # also if one is NaN
         raise RunError(
-            f"its accuracy after {ROUNDS} rounds is {found:.3f} and ours {expected:.3f}, more than {CLOSE} "
+            f"its accuracy after {ROUNDS} rounds is {accuracy:.3f} and ours {expected:.3f}, more than {CLOSE} "
             "apart: it does not do the same work"
         )
 

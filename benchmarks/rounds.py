@@ -57,9 +57,9 @@ def timings(repeats: int, only: str = "") -> Iterator[Measured]:
             workers = stack.enter_context(Ours(config, WORKERS))
             alone = stack.enter_context(Ours(config, 0))
             for _ in range(repeats):
-                floor, own = seconds(plain.round), seconds(workers.round)
-                yield Measured(f"{name}: workers", own, floor)
-                yield Measured(f"{name}: workers, {IN_OUR_LAYOUT}", own, seconds(placed.round))
+                floor, of_workers = seconds(plain.round), seconds(workers.round)
+                yield Measured(f"{name}: workers", of_workers, floor)
+                yield Measured(f"{name}: workers, {IN_OUR_LAYOUT}", of_workers, seconds(placed.round))
                 yield Measured(f"{name}: one process", seconds(alone.round), floor)
 
 
@@ -118,6 +118,6 @@ class Ours:
 
 def compose_again(config: Config, name: str) -> Config:
     """The configuration with this name for its folder."""
-    found = copy.copy(config)
-    found.name = name
-    return found
+    renamed = copy.copy(config)
+    renamed.name = name
+    return renamed

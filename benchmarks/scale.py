@@ -24,14 +24,14 @@ RUN = [
 def timings(repeats: int, only: str = "") -> Iterator[Measured]:
     """The runs in turn, `repeats` times: the median round after the first, the first result, and memory."""
     for _ in range(repeats):
-        found = {count: fedstride([*RUN, f"clients={count}"], memory=True) for count in COUNTS}
-        floor = found[COUNTS[0]]
-        for count, each in found.items():
+        runs = {count: fedstride([*RUN, f"clients={count}"], memory=True) for count in COUNTS}
+        floor = runs[COUNTS[0]]
+        for count, run in runs.items():
             name = f"{count:,} clients"
             if only in name:
-                yield Measured(f"{name}: a round", a_round(each), a_round(floor))
-                yield Measured(f"{name}: first result", each.first, floor.first)
-                yield Measured(f"{name}: memory", each.memory, floor.memory, "B")
+                yield Measured(f"{name}: a round", a_round(run), a_round(floor))
+                yield Measured(f"{name}: first result", run.first, floor.first)
+                yield Measured(f"{name}: memory", run.memory, floor.memory, "B")
 
 
 def a_round(observed: Observed) -> float:

@@ -48,6 +48,6 @@ def floor_memory() -> int:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stdin
         process.stdout.readline()
-        found = held(process.pid)
+        memory = held(process.pid)
         process.stdin.write("\n")
-    return found
+    return memory

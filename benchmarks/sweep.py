@@ -22,6 +22,6 @@ def timings(repeats: int, only: str = "") -> Iterator[Measured]:
     for _ in range(repeats):
         for name, rounds in CASES.items():
             if only in name:
-                found = fedstride(["run", "-m", *METHODS, "seed=1,2,3", *rounds])
-                training = sum(row["seconds/train"] for run in found.clients for row in run)
-                yield Measured(name, found.seconds, training / cores())
+                sweep = fedstride(["run", "-m", *METHODS, "seed=1,2,3", *rounds])
+                training = sum(row["seconds/train"] for run in sweep.clients for row in run)
+                yield Measured(name, sweep.seconds, training / cores())

@@ -146,13 +146,13 @@ def _least(
     label: str, rounds: Rounds, one: Rounds, alone: LocalGrid, together: TogetherGrid, rates: _limits.Rates
 ) -> str:
     """What the work of a client needs at least. `one`: the same rounds of one client; all have the same work."""
-    found = _limits.least(
+    bounds = _limits.least(
         rates,
         operations=rounds.cohort * _limits.operations(lambda: one.play(alone, 1)),
         weights=rounds.weights,
         launches=_limits.launches(lambda: rounds.play(together, 1)) if rates.launch else 0,
     )
-    operations, weights, launches = (1e3 * each / rounds.cohort for each in found)
+    operations, weights, launches = (1e3 * bound / rounds.cohort for bound in bounds)
     sent = f", {launches:.2f} ms for launches" if rates.launch else ""
     return f"{label}: needs at least {operations:.2f} ms for operations, {weights:.2f} ms for weights{sent}."
 
@@ -214,7 +214,7 @@ class Rounds:
     @property
     def weights(self) -> int:
         """The bytes of the weights of all steps and clients of a round."""
-        return sum(each.nbytes for each in self._network.parameters()) * self.cohort * (IMAGES // BATCH)
+        return sum(parameter.nbytes for parameter in self._network.parameters()) * self.cohort * (IMAGES // BATCH)
 
     def work(self) -> Work:
         """The same work without messages, for a cohort of all clients; nothing is evaluated."""

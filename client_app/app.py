@@ -126,8 +126,8 @@ def roll_call(message: Message, context: Context) -> Message:
 
 def _of_few(job: Work) -> dict[str, str]:
     """Whether there are too few examples for something."""
-    found = {wire.ONE_LEFT: job.one_left, wire.FEW_HELD: job.few_held}
-    return {name: "yes" for name, is_so in found.items() if is_so}
+    answers = {wire.ONE_LEFT: job.one_left, wire.FEW_HELD: job.few_held}
+    return {name: "yes" for name, is_so in answers.items() if is_so}
 
 
 def _who(config: ConfigRecord, context: Context, client_id: int) -> dict[str, Any]:
@@ -137,8 +137,8 @@ def _who(config: ConfigRecord, context: Context, client_id: int) -> dict[str, An
 
 
 def _description(message: Message, config: ConfigRecord, context: Context) -> Message:
-    found = description.described(config, context)
-    facts = {**found, **_who(config, context, description.client_id_of(config, context))}
+    data_facts = description.described(config, context)
+    facts = {**data_facts, **_who(config, context, description.client_id_of(config, context))}
     return Message(content=RecordDict({wire.ROLL_CALL: ConfigRecord(facts)}), reply_to=message)
 
 

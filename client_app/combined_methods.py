@@ -90,7 +90,7 @@ class Composition:
         it as `job.model` or `job.parameters`, do not change it, and draw no random numbers.
         """
         package = __name__.partition(".")[0]
-        return all(type(each.method).__module__.partition(".")[0] == package for each in self.members)
+        return all(type(member.method).__module__.partition(".")[0] == package for member in self.members)
 
     def obstacle(self) -> str | None:
         """Why this client must train alone, with the method's name; None if it can train together with others."""
@@ -109,7 +109,7 @@ class Composition:
         output = RoundOutput({}, {}, {})
         for member in self.members:
             returned, state = member.method.end(job, plan, result)
-            arrays = {wire.of_half(member.name, key): dict(found) for key, found in returned.arrays.items()}
+            arrays = {wire.of_half(member.name, key): dict(record) for key, record in returned.arrays.items()}
             used = (RESERVED_METRICS | set(output.metrics)) & set(returned.metrics)
             used |= set(output.arrays) & set(arrays)
             if used:
@@ -190,7 +190,9 @@ def received(name: str, content: RecordDict) -> Received:
     return Received(
         name,
         values=dict(_with_prefix(name, config)),
-        arrays={key: arrays_in(f"{name}.{key}", each) for key, each in _with_prefix(name, array_records(content))},
+        arrays={
+            key: arrays_in(f"{name}.{key}", record) for key, record in _with_prefix(name, array_records(content))
+        },
     )
 
 
@@ -204,5 +206,5 @@ def arrays_in(name: str, record: ArrayRecord, read: Callable[[ArrayRecord], Arra
 
 def _with_prefix(name: str, records: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     start = wire.of_half(name, "")
-    found = [key for key in records if key.startswith(start)]
-    return ((key.removeprefix(start), records[key]) for key in found)
+    keys = [key for key in records if key.startswith(start)]
+    return ((key.removeprefix(start), records[key]) for key in keys)

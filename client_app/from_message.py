@@ -125,7 +125,7 @@ class MessageSettings:
     def of(cls, config: Mapping[str, Any]) -> MessageSettings:
         """Those of a message. Raises ConfigError for invalid values and for parts that are unknown here."""
         task, spec = TASKS.unflatten(config), Spec.unflatten(config)
-        found = cls(
+        settings = cls(
             client=RULES.unflatten(config),
             task=task,
             partition=PARTITIONS.unflatten(config),
@@ -143,11 +143,11 @@ class MessageSettings:
             protection=protection.asked(config),
         )
         check_augmentation(spec, task.augmentation)
-        if found.fold >= folds_of(found.holdout) and found.fold:
+        if settings.fold >= folds_of(settings.holdout) and settings.fold:
             raise ConfigError(
-                f"{wire.FOLD} = {found.fold} is not a fold of a share of {found.holdout:g}", key=wire.FOLD
+                f"{wire.FOLD} = {settings.fold} is not a fold of a share of {settings.holdout:g}", key=wire.FOLD
             )
-        return found
+        return settings
 
     @cached_property
     def device(self) -> torch.device:
@@ -163,13 +163,13 @@ class MessageSettings:
     @cached_property
     def source(self) -> Data:
         """The task's data on this machine. Raises ConfigError if they have another form than the server's."""
-        found = data.load(self.task)
-        if found.spec.form != self.spec.form:
+        source = data.load(self.task)
+        if source.spec.form != self.spec.form:
             raise ConfigError(
-                f"task = {self.task.name!r}: an example on this node is {found.spec.form}, but on the server "
+                f"task = {self.task.name!r}: an example on this node is {source.spec.form}, but on the server "
                 f"{self.spec.form}; use the same files and the same version of fedstride"
             )
-        return found
+        return source
 
     @cached_property
     def draws(self) -> np.ndarray:
@@ -234,29 +234,31 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     said = settings_of(config)
     numerics.use_threads(said.client.threads)
     device = numerics.repeatable(said.device)  # for each message: other code may have set torch's switches
-    found = client_data(context, said)
-    positions = np.arange(len(found.y)) if found.members is None else found.members
+    local_data = client_data(context, said)
+    positions = np.arange(len(local_data.y)) if local_data.members is None else local_data.members
     kept, measured = np.arange(len(positions)), np.arange(0)
     if said.holdout:
-        kept, measured = hold_out(found.draws(said)[positions], said.holdout, found.client_id, said.fold)
-    small_counts.check_size(len(kept), found.min_rows, "train")
+        kept, measured = hold_out(local_data.draws(said)[positions], said.holdout, local_data.client_id, said.fold)
+    small_counts.check_size(len(kept), local_data.min_rows, "train")
     network, parts, needs_two = said.network
 
     def examples(chosen: np.ndarray) -> Examples:
-        return Examples(found.x, found.y, said.spec, device=device, members=positions[chosen], goal=said.goal)
+        return Examples(
+            local_data.x, local_data.y, said.spec, device=device, members=positions[chosen], goal=said.goal
+        )
 
     return Work(
-        client_id=found.client_id,
+        client_id=local_data.client_id,
         server_round=_natural(config, wire.SERVER_ROUND, 0),
-        seed=found.seed(said),
+        seed=local_data.seed(said),
         client=said.client,
         objective=said.objective,
         examples=examples(kept),
         held_out=examples(measured) if len(measured) else None,
         all_examples=examples(np.arange(len(positions))),
-        content=None if found.own is None else found.own.content_as_kept(said.split_seed),
-        said=found.said,
-        min_rows=found.min_rows,
+        content=None if local_data.own is None else local_data.own.content_as_kept(said.split_seed),
+        said=local_data.said,
+        min_rows=local_data.min_rows,
         model=network,
         parts=parts,
         augmentation=tuple(said.task.augmentation or ()),
@@ -280,7 +282,7 @@ def moments(job: Work) -> dict[str, list[float]]:
     if job.said is not None:
         return job.said.flatten()
     examples = job.all_examples
-    x, y = (each[examples.members] for each in (examples.x, examples.y))
+    x, y = (array[examples.members] for array in (examples.x, examples.y))
     return report(x, y, examples.spec, job.min_rows).flatten()
 
 
@@ -312,7 +314,7 @@ def _patterns(config: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
     value = config.get(key)
     if value is None:
         return None
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(pattern, str) for pattern in value):
         raise ConfigError(f"{key} = {value!r} is not allowed: it must be a list of patterns", key=key)
     return tuple(value)
 

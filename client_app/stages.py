@@ -144,8 +144,8 @@ def load_model(job: Work, message: Message, *, loaded: bool = False) -> Loaded:
     """
     records = array_records(message.content)
     if wire.ARRAYS not in records:
-        found = f"its ArrayRecords are {sorted(records)}" if records else "it has no ArrayRecords"
-        raise ConfigError(f"the message has no ArrayRecord {wire.ARRAYS!r} with the model: {found}")
+        contents = f"its ArrayRecords are {sorted(records)}" if records else "it has no ArrayRecords"
+        raise ConfigError(f"the message has no ArrayRecord {wire.ARRAYS!r} with the model: {contents}")
     sent = combined_methods.arrays_in(wire.ARRAYS, records[wire.ARRAYS], values)
     frozen_ones = frozen_arrays.find(
         config_records(message.content)[wire.CONFIG], message.content, job.parts.frozen

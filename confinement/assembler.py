@@ -104,7 +104,7 @@ def always(numbers: Sequence[int], verdict: int) -> list[Instruction]:
 def when(number: int, conditions: Iterable[Condition], otherwise: int) -> list[Instruction]:
     """The number is allowed if all conditions hold, and gets the verdict `otherwise` if not."""
     refuse = Instruction(RETURN, 0, 0, otherwise)
-    body = [each for condition in conditions for each in _tested(condition, refuse)]
+    body = [instruction for condition in conditions for instruction in _tested(condition, refuse)]
     body.append(Instruction(RETURN, 0, 0, ALLOW))
     return [Instruction(EQUAL, 0, len(body), number), *body]
 
@@ -117,7 +117,9 @@ def _tested(condition: Condition, refuse: Instruction) -> list[Instruction]:
     if isinstance(condition, Without):
         return [load, Instruction(ANY_BIT, 0, 1, condition.bits), refuse]
     if isinstance(condition, NotAmong):
-        tests = [each for value in condition.values for each in (Instruction(EQUAL, 0, 1, value), refuse)]
+        tests = [
+            instruction for value in condition.values for instruction in (Instruction(EQUAL, 0, 1, value), refuse)
+        ]
         return [load, *_masked(condition.mask), *tests]
     made = [refuse]
     for mask, value in reversed(condition.like):  # from the end, as a jump needs the length of what follows
@@ -132,11 +134,12 @@ _NEXT = Instruction(JUMP, 0, 0, WHOLE)
 def _one_of(condition: OneOf, refuse: Instruction) -> list[Instruction]:
     made = [refuse]
     for conditions in reversed(condition.alternatives):
-        tests = [each for one in conditions for each in _tested(one, _NEXT)]
+        tests = [instruction for one in conditions for instruction in _tested(one, _NEXT)]
         tests.append(Instruction(JUMP, 0, 0, len(made)))
         last = len(tests) - 1
         made = [
-            _NEXT._replace(constant=last - at) if each is _NEXT else each for at, each in enumerate(tests)
+            _NEXT._replace(constant=last - at) if instruction is _NEXT else instruction
+            for at, instruction in enumerate(tests)
         ] + made
     return made
 
@@ -147,4 +150,4 @@ def _masked(mask: int) -> list[Instruction]:
 
 def packed(program: Iterable[Instruction]) -> bytes:
     """The program as the kernel's array of `struct sock_filter`. Raises struct.error if a jump is too far."""
-    return b"".join(struct.pack("=HBBI", *each) for each in program)
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)

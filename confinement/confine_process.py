@@ -52,10 +52,10 @@ def scope_signals(outside: int) -> None:
     _step("signals", lambda: _unreachable(outside))
 
 
-def _possible(found: Support, landlock: int | None) -> Support:
+def _possible(available: Support, landlock: int | None) -> Support:
     """What is used of what was found. Raises ConfinementError if it is not enough."""
-    level = found.landlock if landlock is None else min(found.landlock, landlock)
-    used = Support(found.machine, level, found.filter)
+    level = available.landlock if landlock is None else min(available.landlock, landlock)
+    used = Support(available.machine, level, available.filter)
     if not used.possible:
         raise ConfinementError(f"this process cannot be confined; missing: {', '.join(used.missing())}")
     return used

@@ -27,7 +27,7 @@ def close_all_but(kept: set[int]) -> None:
         open_now = {int(name) for name in os.listdir("/proc/self/fd")}
     except OSError as error:
         raise ConfinementError(f"descriptors cannot be closed: {error.strerror}") from None
-    left = {each for each in open_now - kept if _is_open(each)}  # the listing's own is closed by now
+    left = {number for number in open_now - kept if _is_open(number)}  # the listing's own is closed by now
     if left or not kept <= open_now:
         raise ConfinementError(f"descriptors {sorted(open_now)} are open, not {sorted(kept)}")
 

@@ -46,7 +46,9 @@ def call(name: str, *arguments: int | ctypes.Array[ctypes.c_char] | None) -> int
     value = number(name, machine()) if machine() else None
     if value is None:
         raise OSError(errno.ENOSYS, f"no system call {name} on this machine")
-    given = [ctypes.addressof(each) if isinstance(each, ctypes.Array) else each for each in arguments]
+    given = [
+        ctypes.addressof(argument) if isinstance(argument, ctypes.Array) else argument for argument in arguments
+    ]
     return _checked(_library().syscall(value, *given, *[None] * (6 - len(given))))
 
 

@@ -15,11 +15,11 @@ EXTRA = "deployment"
 
 def needed(project: dict[str, Any], extra: str) -> list[str]:
     """The requirements of an extra, including those of extras of this project that it names."""
-    found: list[str] = []
+    requirements: list[str] = []
     for text in project["optional-dependencies"][extra]:
-        own = re.fullmatch(rf"{project['name']}\[([\w-]+)\]", text)
-        found += needed(project, own[1]) if own else [text]
-    return found
+        match = re.fullmatch(rf"{project['name']}\[([\w-]+)\]", text)
+        requirements += needed(project, match[1]) if match else [text]
+    return requirements
 
 
 def main() -> None:

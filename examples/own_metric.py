@@ -17,8 +17,8 @@ class Cost(Figure):
 
     def state(self, outputs, targets):
         """Sums over a client's rows; the server adds those of all clients."""
-        found = outputs.argmax(1)
-        missed, alarms = (targets == 1) & (found != 1), (targets != 1) & (found == 1)
+        predicted = outputs.argmax(1)
+        missed, alarms = (targets == 1) & (predicted != 1), (targets != 1) & (predicted == 1)
         return {"missed": np.count_nonzero(missed), "alarms": np.count_nonzero(alarms), "rows": len(targets)}
 
     def value(self, state):

@@ -145,13 +145,13 @@ class Table(Mapping[str, Part]):
         """The part's own settings, without the settings that all parts of the group share."""
         part = self.find(name)
         if part.settings is not None:
-            found = fields_of(part.settings)
+            settings = fields_of(part.settings)
         elif self._signatures or not isinstance(part.place, str):
-            found = fields_of(self.load(name))
+            settings = fields_of(self.load(name))
         else:
-            found = {}
+            settings = {}
         shared = fields_of(self.base)
-        return {key: f for key, f in found.items() if key not in shared and key not in part.given}
+        return {key: f for key, f in settings.items() if key not in shared and key not in part.given}
 
     def all_fields(self, name: str) -> Mapping[str, Field]:
         """All settings of the part: those that the group shares, then its own."""
@@ -166,11 +166,11 @@ class Table(Mapping[str, Part]):
         """The dataclass of a configuration that chooses this part. Its fields are `name` and the settings."""
         part = self.find(name)
         if part not in self._configs:
-            own = [(f.name, f.schema_type, _as_field(f)) for f in self.fields(name).values()]
+            settings = [(f.name, f.schema_type, _as_field(f)) for f in self.fields(name).values()]
             wrapped = [("inner", Choice, field(default_factory=Choice))] if self.wraps(name) else []
             head = ("name", str, field(default=name))
             self._configs[part] = dataclasses.make_dataclass(
-                f"{self.group.title()}_{name}", [head, *own, *wrapped], bases=(self.base,)
+                f"{self.group.title()}_{name}", [head, *settings, *wrapped], bases=(self.base,)
             )
         return self._configs[part]
 
@@ -180,9 +180,9 @@ class Table(Mapping[str, Part]):
         Such a configuration can be read and compared, but not checked and not built.
         """
         shared = {f.name for f in dataclasses.fields(self.base)}
-        own = [(key, Any, field(default=None)) for key in values if key not in shared | {"inner"}]
+        settings = [(key, Any, field(default=None)) for key in values if key not in shared | {"inner"}]
         wrapped = [("inner", Choice, field(default_factory=Choice))] if "inner" in values else []
-        fields = [("name", str, field(default=name)), *own, *wrapped]
+        fields = [("name", str, field(default=name)), *settings, *wrapped]
         return dataclasses.make_dataclass(f"{self.group.title()}_{name}", fields, bases=(self.base,))
 
     def fields_in(self, config: Any) -> Mapping[str, Field]:
@@ -190,10 +190,10 @@ class Table(Mapping[str, Part]):
         if config.name in self:
             return self.all_fields(config.name)
         shared = fields_of(self.base)
-        own = (f.name for f in dataclasses.fields(config) if f.name not in (*shared, "name", "inner"))
+        names = (f.name for f in dataclasses.fields(config) if f.name not in (*shared, "name", "inner"))
         return {
             **shared,
-            **{name: Field(name, Any, None, Setting("setting of a part that is not loaded")) for name in own},
+            **{name: Field(name, Any, None, Setting("setting of a part that is not loaded")) for name in names},
         }
 
     def wraps(self, name: str) -> bool:

@@ -138,13 +138,13 @@ def _fields(target: Callable[..., Any]) -> Mapping[str, Field]:
         function = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
         hints = typing.get_type_hints(function, include_extras=True)
         defaults = {name: p.default for name, p in inspect.signature(target).parameters.items()}
-    found = {}
+    fields = {}
     for name, default in defaults.items():
         setting = next((m for m in getattr(hints.get(name), "__metadata__", ()) if isinstance(m, Setting)), None)
         if setting is not None:
             kind, setting = _with_options(hints[name].__origin__, setting)
-            found[name] = Field(name, kind, default, setting)
-    return types.MappingProxyType(found)
+            fields[name] = Field(name, kind, default, setting)
+    return types.MappingProxyType(fields)
 
 
 def check(target: Callable[..., Any], values: Mapping[str, Any]) -> None:
@@ -169,11 +169,11 @@ def _with_options(kind: Any, setting: Setting) -> tuple[Any, Setting]:
     """The type and the setting with text in place of `Literal["a", "b"]`, whose values become the options."""
     union = _is_union(kind)
     literals = [
-        each for each in (typing.get_args(kind) if union else (kind,)) if typing.get_origin(each) is Literal
+        member for member in (typing.get_args(kind) if union else (kind,)) if typing.get_origin(member) is Literal
     ]
     if not literals:
         return kind, setting
-    plain = [str if each in literals else each for each in (typing.get_args(kind) if union else (kind,))]
+    plain = [str if member in literals else member for member in (typing.get_args(kind) if union else (kind,))]
     (literal,) = literals
     kind = functools.reduce(operator.or_, plain)
     return kind, dataclasses.replace(setting, options=typing.get_args(literal))
@@ -193,7 +193,7 @@ def _is_of(value: object, kind: Any) -> bool:
     """Whether a value is of a type. An int is also a float; True and False are not numbers."""
     if typing.get_origin(kind) is list:
         (item,) = typing.get_args(kind)
-        return isinstance(value, (list, tuple)) and all(_is_of(each, item) for each in value)
+        return isinstance(value, (list, tuple)) and all(_is_of(entry, item) for entry in value)
     if isinstance(value, bool):
         return kind in (bool, Any)
     if kind is float:  # Real includes numpy's numbers
@@ -207,7 +207,7 @@ def _is_of(value: object, kind: Any) -> bool:
 def _in_range(value: Any, setting: Setting) -> bool:
     if isinstance(value, (list, tuple)):  # `options` are those of a plain value
         of_items = dataclasses.replace(setting, options=())
-        return all(_in_range(each, of_items) for each in value)
+        return all(_in_range(entry, of_items) for entry in value)
     if setting.options and value not in setting.options:
         return False
     if not isinstance(value, Real) or isinstance(value, bool):
@@ -225,8 +225,8 @@ def _in_range(value: Any, setting: Setting) -> bool:
 def _range_words(kind: Any, setting: Setting) -> str:
     if typing.get_origin(kind) is list:
         (item,) = typing.get_args(kind)
-        each = _number_words(item, setting) if item in (int, float) else "text"
-        return f"a list, each item {each}"
+        item_words = _number_words(item, setting) if item in (int, float) else "text"
+        return f"a list, each item {item_words}"
     if setting.options:
         *first, last = (repr(option) for option in setting.options)
         return f"{', '.join(first)} or {last}" if first else last

@@ -82,7 +82,7 @@ def _superlinks(address: str | None, root_certificates: Path | None) -> list[Fin
         targets = [*map(named, deployed()), *given]
     except ConfigError as error:
         return [Finding("superlink", "warn", str(error))]
-    return [_superlink(each) for each in targets]
+    return [_superlink(target) for target in targets]
 
 
 ANSWERS = {
@@ -138,19 +138,19 @@ def _certificates(given: Sequence[Path]) -> list[Finding]:
         paths += [trusted for name in deployed() if (trusted := named(name).root_certificates) is not None]
     except ConfigError as error:
         return [Finding("certificates", "warn", str(error))]
-    return [_expiry(each) for each in expiries(paths, datetime.now(UTC))]
+    return [_expiry(expiry) for expiry in expiries(paths, datetime.now(UTC))]
 
 
-def _expiry(each: Expiry) -> Finding:
+def _expiry(expiry: Expiry) -> Finding:
     advice = "make a new one: docs/operations.md"
-    if each.days is None:
+    if expiry.days is None:
         return Finding(
-            "certificates", "warn", f"{each.path}: {each.fault}", "name a certificate, or a folder of some"
+            "certificates", "warn", f"{expiry.path}: {expiry.fault}", "name a certificate, or a folder of some"
         )
-    if each.days < 0:
-        return Finding("certificates", "fail", f"{each.path} expired on {each.until}", advice)
-    text = f"{each.path} expires on {each.until}, in {each.days} days"
-    return Finding("certificates", "warn" if each.soon else "ok", text, advice if each.soon else "")
+    if expiry.days < 0:
+        return Finding("certificates", "fail", f"{expiry.path} expired on {expiry.until}", advice)
+    text = f"{expiry.path} expires on {expiry.until}, in {expiry.days} days"
+    return Finding("certificates", "warn" if expiry.soon else "ok", text, advice if expiry.soon else "")
 
 
 def _secrets(given: Sequence[Path], with_tokens: bool) -> list[Finding]:
@@ -160,11 +160,11 @@ def _secrets(given: Sequence[Path], with_tokens: bool) -> list[Finding]:
     from .deployment.key_files import secrets, tokens
 
     try:
-        found = [*secrets(map(user_folders.expanded, given)), *(tokens() if with_tokens else [])]
+        files = [*secrets(map(user_folders.expanded, given)), *(tokens() if with_tokens else [])]
     except ConfigError as error:
         return [Finding("keys", "warn", str(error))]
-    wrong = [Finding("keys", "fail", f"the {each.what} {each.path} {each.fault}") for each in found if each.fault]
-    fine = [f"{each.what} {each.path}" for each in found if not each.fault]
+    wrong = [Finding("keys", "fail", f"the {file.what} {file.path} {file.fault}") for file in files if file.fault]
+    fine = [f"{file.what} {file.path}" for file in files if not file.fault]
     return [*wrong, *([Finding("keys", "ok", f"only their user can use: {', '.join(fine)}")] if fine else [])]
 
 

@@ -71,9 +71,9 @@ def listing(paper: str | None = None) -> Iterator[str]:
     """The lines of `fedstride list experiment`, or those of one paper."""
     if paper is None:
         yield from (f"  {name:<14} {describe('experiment', name)}" for name in _files())
-    for each in facts_of_papers.papers() if paper is None else [paper]:
-        yield f"  {title(each)}"
-        yield from (f"    {name:<38} {text}" for name, text in of_paper(each).items())
+    for paper_name in facts_of_papers.papers() if paper is None else [paper]:
+        yield f"  {title(paper_name)}"
+        yield from (f"    {name:<38} {text}" for name, text in of_paper(paper_name).items())
 
 
 def of_paper(paper: str) -> dict[str, str]:
@@ -131,8 +131,8 @@ def as_plain(name: str) -> dict[str, Any]:
 
 def _values(made: Preset) -> Iterator[tuple[str, ...]]:
     order = list(Source)
-    for key, each in sorted(made.values.items(), key=lambda item: order.index(item[1].source)):
-        yield key, plain(each.value), str(each.source), each.why
+    for key, value in sorted(made.values.items(), key=lambda item: order.index(item[1].source)):
+        yield key, plain(value.value), str(value.source), value.why
 
 
 def _how(overrides: Sequence[str] | None) -> str:
@@ -188,6 +188,6 @@ def _by_table(names: Sequence[str]) -> Iterator[str]:
 def _where(choice: Choice) -> str:
     words = []
     for key, allowed in choice.when.items():
-        some = " or ".join(f"`{each}`" for each in allowed)
+        some = " or ".join(f"`{value}`" for value in allowed)
         words.append(some if key == "name" else f"`{key}` = {some}")
     return ", ".join(words) or "all"

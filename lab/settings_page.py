@@ -62,14 +62,14 @@ def _group(group: str, table: Table) -> Iterator[str]:
         yield from _table(f"{group}.", ((field, table.kind_of(field)) for field in shared.values()))
         yield ""
     for name in sorted(table):
-        own = table.fields(name)
+        fields = table.fields(name)
         inner = " It wraps another one: `BASE+" + name + "`." if table.wraps(name) else ""
         yield f"### `{group}={name}`"
         yield ""
         yield f"{table[name].about}{inner}"
         yield ""
-        if own:
-            yield from _table(f"{group}.", ((field, table.kind_of(field)) for field in own.values()))
+        if fields:
+            yield from _table(f"{group}.", ((field, table.kind_of(field)) for field in fields.values()))
             yield ""
 
 

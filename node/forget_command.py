@@ -43,21 +43,21 @@ def forget(word: str, settings: NodeSettings) -> Sequence[str]:
             f"{word[:60]!r} is not the word of a run: 16 hexadecimal digits, as fedstride node-log has"
         )
     with _alone(settings.lock):
-        found = _of(word, settings.states, settings.cache) + _of_signed(word, settings.home)
-        if not found:
+        paths = _of(word, settings.states, settings.cache) + _of_signed(word, settings.home)
+        if not paths:
             places_of_it = f"{settings.states} or {settings.home}"
             raise ConfigError(f"nothing of the run {word} is in {places_of_it}; give the options of the node")
         journal = _journal(settings)
         try:
-            journal.write("forgets", **{STUDY: word}, removed=len(found))
-            for path in found:
+            journal.write("forgets", **{STUDY: word}, removed=len(paths))
+            for path in paths:
                 _remove(path)
-            journal.write("forgotten", **{STUDY: word}, removed=len(found))
+            journal.write("forgotten", **{STUDY: word}, removed=len(paths))
         except OSError as error:
             raise ConfigError(f"the run {word} is not forgotten whole: {error}; try again") from error
         finally:
             journal.close()
-    return [str(path) for path in found]
+    return [str(path) for path in paths]
 
 
 def _journal(settings: NodeSettings) -> Journal:
@@ -71,24 +71,24 @@ def _journal(settings: NodeSettings) -> Journal:
 
 def _of(word: str, states: Path, cache: Path) -> list[Path]:
     """The folders and files of a run: its states, and caches of apps that no other run of the same owner uses."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for about in sorted(states.glob(f"*/{word}.json")):
         owner = about.parent
-        others = {_app(each) for each in owner.glob("*.json") if each != about}
+        others = {_app(path) for path in owner.glob("*.json") if path != about}
         app = _app(about)
-        found += [path for path in (owner / word, about) if path.exists() or path.is_symlink()]
+        paths += [path for path in (owner / word, about) if path.exists() or path.is_symlink()]
         cached = cache / APPS_CACHE / owner.name / app[:32]
         if app and app not in others and cached.is_dir():
-            found.append(cached)
-    return found
+            paths.append(cached)
+    return paths
 
 
 def _of_signed(word: str, home: Path) -> list[Path]:
     """The kept replies and the approvals of a signed run."""
-    found: list[Path] = []
+    paths: list[Path] = []
     if (path := home / own_files.LEDGER).exists():
-        found += Ledger(path, home / own_files.REPLIES, None, now=0).replies_of(word)  # nothing has expired then
-    return found + approvals.of_run(home / own_files.APPROVALS, word)
+        paths += Ledger(path, home / own_files.REPLIES, None, now=0).replies_of(word)  # nothing has expired then
+    return paths + approvals.of_run(home / own_files.APPROVALS, word)
 
 
 def _app(about: Path) -> str:

@@ -259,7 +259,7 @@ class Node:
         self._runs[head.run] = known
         while len(self._runs) > RUNS:
             _, old = self._runs.popitem(last=False)
-            if all(old.app.hash != each.app.hash for each in self._runs.values()):
+            if all(old.app.hash != other.app.hash for other in self._runs.values()):
                 self._apps.forget(old.app)
         return known
 
@@ -285,7 +285,11 @@ class Node:
             reply = replies.refusal(head, self._link.node_id, error.told, str(error))
         try:
             announced = persistent(lambda: self._link.send(reply.message, reply.tree, seconds), until)
-            missing = {each: reply.contents[each] for each in announced.missing if each in reply.contents}
+            missing = {
+                object_id: reply.contents[object_id]
+                for object_id in announced.missing
+                if object_id in reply.contents
+            }
             handed_over(self._link, head.run, announced.session, missing, until)
         except KeyRefusedError:
             raise

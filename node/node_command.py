@@ -51,8 +51,8 @@ def run(arguments: Sequence[str]) -> None:
     os.umask(0o077)
     settings = read(arguments)
     for name in PROXIES:  # gRPC reads them; a proxy must be named with --proxy
-        for each in (name, name.upper()):
-            os.environ.pop(each, None)
+        for variable in (name, name.upper()):
+            os.environ.pop(variable, None)
     if problem := untested():
         _warn(problem)
     folders = folders_of(settings)

@@ -37,12 +37,12 @@ def remove_named(folder: Path, names: Collection[str], seconds: float = SECONDS)
     """Remove what has these names in a folder."""
     deadline = time.monotonic() + seconds
     for name in names:
-        each = folder / name
+        path = folder / name
         with contextlib.suppress(OSError):
-            if each.is_symlink() or not each.is_dir():
-                each.unlink()
+            if path.is_symlink() or not path.is_dir():
+                path.unlink()
             else:
-                remove(each, max(deadline - time.monotonic(), 0.0))
+                remove(path, max(deadline - time.monotonic(), 0.0))
 
 
 def left_beside(folder: Path) -> list[str]:
@@ -62,19 +62,19 @@ def _emptied(above: int, name: str, deadline: float) -> bool:
     try:
         waiting = _cleared(top, deadline)
         while waiting:
-            each = waiting.pop()
-            inner = opened(top, each)
+            folder = waiting.pop()
+            inner = opened(top, folder)
             if inner is None:
                 return False
             try:
-                for found in _cleared(inner, deadline):
+                for entry in _cleared(inner, deadline):
                     number += 1
                     moved = f"{prefix}{number}"
-                    os.rename(found, moved, src_dir_fd=inner, dst_dir_fd=top)
+                    os.rename(entry, moved, src_dir_fd=inner, dst_dir_fd=top)
                     waiting.append(moved)
             finally:
                 os.close(inner)
-            os.rmdir(each, dir_fd=top)
+            os.rmdir(folder, dir_fd=top)
     except OSError:
         return False
     finally:
@@ -99,14 +99,14 @@ def _cleared(folder: int, deadline: float) -> list[str]:
 def opened(above: int, name: str) -> int | None:
     """The folder of this name, made accessible; None if it is not a folder."""
     try:
-        found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+        descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
         try:
-            if not stat.S_ISDIR(os.fstat(found).st_mode):
+            if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
                 return None
-            os.chmod(f"/proc/self/fd/{found}", 0o700)
-            return os.open(".", _OPEN, dir_fd=found)
+            os.chmod(f"/proc/self/fd/{descriptor}", 0o700)
+            return os.open(".", _OPEN, dir_fd=descriptor)
         finally:
-            os.close(found)
+            os.close(descriptor)
     except OSError:
         return None
 

@@ -249,14 +249,14 @@ def node_config(text: str) -> dict[str, Value]:
 
 def _value(key: str, text: str) -> Value:
     try:
-        found = tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text  # a text without quotation marks
-    if not isinstance(found, (bool, int, float, str)):
+    if not isinstance(value, (bool, int, float, str)):
         raise ConfigError(
             f"--node-config {key} = {text[:60]} is not allowed: a value is a number, a text or a bool"
         )
-    return found
+    return value
 
 
 def _name(config: Mapping[str, Value]) -> str:
@@ -316,11 +316,11 @@ def _secret(
     key: Path | None, config: Mapping[str, Value], site: SiteData | None, home: Path, log: Path | None
 ) -> dict[str, Path]:
     """The files that apps must not read, by what they are."""
-    found = {"the node's key": key, "the policy": _path(config, "policy"), "the node's log": log}
-    found |= {"the node's folder (FLWR_HOME)": home, "the folder of the clients' states": root(config)}
-    found |= {"the cache": cache_dir().absolute()}
-    found |= {"the data file": _path(config, "data"), "the secret of the hold-out": site.secret if site else None}
-    return {what: path.expanduser().absolute() for what, path in found.items() if path is not None}
+    paths = {"the node's key": key, "the policy": _path(config, "policy"), "the node's log": log}
+    paths |= {"the node's folder (FLWR_HOME)": home, "the folder of the clients' states": root(config)}
+    paths |= {"the cache": cache_dir().absolute()}
+    paths |= {"the data file": _path(config, "data"), "the secret of the hold-out": site.secret if site else None}
+    return {what: path.expanduser().absolute() for what, path in paths.items() if path is not None}
 
 
 def _log(config: Mapping[str, Value], default: Path) -> Path | None:

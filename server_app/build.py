@@ -104,19 +104,19 @@ def _build(choice: Any, path: str, config: Config, model: Arrays | None, facts: 
     ours = {"screening": config.screening, "buffers": buffers}
     kind = STRATEGIES.load(choice.name)
     is_rule = isinstance(kind, type) and issubclass(kind, RuleStrategy)
-    own = _wanted(choice.name, kind, facts)
+    wanted = _wanted(choice.name, kind, facts)
     try:
         if wraps:
-            wrapper = cast(Wrapper, STRATEGIES.make(choice, *inner, **ours, **own))
+            wrapper = cast(Wrapper, STRATEGIES.make(choice, *inner, **ours, **wanted))
             if model is not None:
                 wrapper.check_model(model)
             return wrapper
         if is_rule:
-            rule = cast(RuleStrategy, STRATEGIES.make(choice, **ALL_NODES, **ours, **own, seed=config.seed))
+            rule = cast(RuleStrategy, STRATEGIES.make(choice, **ALL_NODES, **ours, **wanted, seed=config.seed))
             if model is not None:
                 rule.check_model(model)
             return rule
-        return Wrapper(STRATEGIES.make(choice, **ALL_NODES, **own), screening=config.screening, buffers=buffers)
+        return Wrapper(STRATEGIES.make(choice, **ALL_NODES, **wanted), screening=config.screening, buffers=buffers)
     except ConfigError as error:
         text = str(error)  # begins with "strategy " if the inner strategy is not allowed
         raise ConfigError(text if text.startswith("strategy ") else f"{path}.{text}") from error

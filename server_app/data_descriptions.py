@@ -34,12 +34,12 @@ class SiteAnswer:
 
 def columns_of(spec: Spec) -> list[DescribedColumn]:
     """The columns that sites describe. Raises ConfigError for a task with too many of them."""
-    found = asked_of(spec)
-    if len(found) > MOST_COLUMNS:
+    columns = asked_of(spec)
+    if len(columns) > MOST_COLUMNS:
         raise ConfigError(
-            f"the task has {len(found)} columns, and sites describe at most {MOST_COLUMNS}; name fewer columns"
+            f"the task has {len(columns)} columns, and sites describe at most {MOST_COLUMNS}; name fewer columns"
         )
-    return found
+    return columns
 
 
 def ask(grid: Grid, prepared: Prepared, word: str | None = None) -> list[SiteAnswer]:
@@ -58,9 +58,9 @@ def ask(grid: Grid, prepared: Prepared, word: str | None = None) -> list[SiteAns
         if not roster.facts:
             raise
     facts = sorted(roster.facts.items())
-    found = [_read(client, str(roster.label(client)), said, asked) for client, said in facts]
+    answers = [_read(client, str(roster.label(client)), said, asked) for client, said in facts]
     reasons = [*roster.refused().values(), *roster.without_answer()]
-    return [*found, *(SiteAnswer(-1, "", reason=reason) for reason in reasons)]
+    return [*answers, *(SiteAnswer(-1, "", reason=reason) for reason in reasons)]
 
 
 def _read(client: int, name: str, facts: object, asked: list[DescribedColumn]) -> SiteAnswer:
@@ -76,9 +76,9 @@ def _read(client: int, name: str, facts: object, asked: list[DescribedColumn]) -
 
 def log_sites(sites: Iterable[SiteAnswer], say: Callable[[str], None]) -> None:
     """Say each site as a line of JSON, from which `site_in` reads it."""
-    for each in sites:
-        said = None if each.said is None else each.said.flatten()
-        say(json.dumps({"client": each.client, "name": each.name, "said": said, "reason": each.reason}))
+    for site in sites:
+        said = None if site.said is None else site.said.flatten()
+        say(json.dumps({"client": site.client, "name": site.name, "said": said, "reason": site.reason}))
 
 
 def site_in(text: str, asked: list[DescribedColumn]) -> SiteAnswer:

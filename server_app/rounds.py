@@ -266,7 +266,7 @@ class Federation:
             self.delivery.add(messages, self.roster)
             wait = self.waits.wait("calibrate", self._clients_of(messages))
             replies = self._exchanged(messages, wait, returns=returns)
-            bytes_of_arrays += sum(bytes_in(each) for each in (*messages, *replies.values()))
+            bytes_of_arrays += sum(bytes_in(message) for message in (*messages, *replies.values()))
             return {self.roster.client_of(node): reply for node, reply in replies.items()}
 
         examples = {

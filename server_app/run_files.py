@@ -113,8 +113,8 @@ class Records:
         for folder in (self.folder, self.folder / FOLDER):
             remove_temporary_files(folder)
         metrics = restored_metrics(self.folder, checkpoint)
-        for each in (metrics, restored_clients(self.folder, checkpoint)):
-            self._digests[each.path.name] = each.write()
+        for restored in (metrics, restored_clients(self.folder, checkpoint)):
+            self._digests[restored.path.name] = restored.write()
         self.card.add(restored_clients(self.folder, checkpoint).rows)
         if len(metrics.rows) <= checkpoint.server_round and (self.folder / CSV).exists():
             # It has the figures of the rows that are lost, and is written again from the others.
@@ -129,7 +129,7 @@ class Records:
             owners=checkpoint.owners,
             statistics=checkpoint.statistics,
         )
-        self._accepted = [each.accepted for each in valid_checkpoints(self.folder)]
+        self._accepted = [saved.accepted for saved in valid_checkpoints(self.folder)]
         self._checkpointed = checkpoint.server_round
 
     # -------------------------------------------------------- observer
@@ -294,7 +294,7 @@ class Records:
             value = next(row.get(self.config.headline) for row in self.rows if row["round"] == chosen[0])
             best = {self.config.headline: value, "round": chosen[0]}
         phases = ("train", "aggregate", "evaluate")
-        seconds = {each: sum(total(row, [f"seconds/{each}"]) for row in self.rows) for each in phases}
+        seconds = {phase: sum(total(row, [f"seconds/{phase}"]) for row in self.rows) for phase in phases}
         status = {
             "state": state,  # running, completed, failed, interrupted, terminated
             "reason": reason,
@@ -320,7 +320,7 @@ class Records:
         columns = list(dict.fromkeys(key for row in self.rows for key in row))
         head = [inert(column) for column in columns]
         cells = [head, *([cell(_plain(row.get(column))) for column in columns] for row in self.rows)]
-        atomic.write(self.folder / CSV, "".join(line(each) + "\n" for each in cells).encode())
+        atomic.write(self.folder / CSV, "".join(line(row) + "\n" for row in cells).encode())
         self._csv, self._columns, self._rows_in_csv = LineFile(self.folder / CSV), columns, len(self.rows)
 
 

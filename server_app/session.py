@@ -154,8 +154,8 @@ def _resumed(prepared: Prepared, at_server: dict[str, Any], folder: Path) -> Pre
     notes += [
         f"skipped a checkpoint: {fault}; it is kept with a name that begins with {UNUSED}" for fault in faults
     ]
-    for each in (restored_metrics(folder, checkpoint), restored_clients(folder, checkpoint)):
-        notes += [] if each.fault is None else [each.fault]
+    for restored in (restored_metrics(folder, checkpoint), restored_clients(folder, checkpoint)):
+        notes += [] if restored.fault is None else [restored.fault]
     return replace(prepared, checkpoint=checkpoint, strategy=strategy, notes=tuple(notes))
 
 

@@ -83,20 +83,20 @@ def forms_of(prepared: Prepared, word: str, *, describes: bool = False) -> tuple
         content = RecordDict({**records, wire.CONFIG: asked})
         return Message(content, dst_node_id=1, message_type=MessageType.QUERY)
 
-    found = [form("roll call", query({}, {}), known)]
+    forms = [form("roll call", query({}, {}), known)]
     if known:
-        found.append(form("roll call for statistics", query({}, {wire.MOMENTS: True}), {}))
+        forms.append(form("roll call for statistics", query({}, {wire.MOMENTS: True}), {}))
     for message in strategy.configure_train(1, initial, sent, ONE_NODE) if config.rounds else ():
-        found.append(form("training", message, {**known, **in_rounds, **_of_parts(strategy)}))
+        forms.append(form("training", message, {**known, **in_rounds, **_of_parts(strategy)}))
     if config.evaluate_clients:
         for message in strategy.configure_evaluate(1, initial, sent, ONE_NODE):
             if prepared.second is not None:
                 prepared.second.add([message], strategy.configrecord_key)
             asks = membership.VARIES if config.rounds else {}
-            found.append(form("evaluation", message, {**known, **in_round, **asks}))
+            forms.append(form("evaluation", message, {**known, **in_round, **asks}))
     if prepared.calibration is not None:
-        found.append(form("calibration", query({wire.ARRAYS: initial}, ccvr.ASKED), {**known, **in_round}))
-    return tuple(found)
+        forms.append(form("calibration", query({wire.ARRAYS: initial}, ccvr.ASKED), {**known, **in_round}))
+    return tuple(forms)
 
 
 def _of_description(prepared: Prepared, word: str) -> MessageForm:
@@ -115,7 +115,7 @@ def messages_of(prepared: Prepared, forms: Iterable[MessageForm]) -> int:
         if form.kind == MessageType.TRAIN:
             count += config.rounds
         elif form.kind == MessageType.EVALUATE:
-            count += sum(is_due(each, config) for each in rounds) if rounds else 1
+            count += sum(is_due(server_round, config) for server_round in rounds) if rounds else 1
         elif wire.SERVER_ROUND in form.varies and calibration is not None:
             count += sum(map(calibration.is_due, rounds))
         else:
@@ -125,17 +125,17 @@ def messages_of(prepared: Prepared, forms: Iterable[MessageForm]) -> int:
 
 def _of_parts(strategy: NormAnalysis) -> dict[str, Varies]:
     """What the strategies of a run declare as varying."""
-    found: dict[str, Varies] = {}
-    for each in (strategy, *strategy.nested()):
-        found |= getattr(each, "varies", {})  # Flower's own declare nothing: they send the model alone
-    return found
+    varying: dict[str, Varies] = {}
+    for part in (strategy, *strategy.nested()):
+        varying |= getattr(part, "varies", {})  # Flower's own declare nothing: they send the model alone
+    return varying
 
 
 def _form(
     name: str, message: Message, config_key: str, varying: Mapping[str, Varies], frozen: ArrayRecord
 ) -> MessageForm:
     config = config_records(message.content)[config_key]
-    records = {each: _digest(record) for each, record in array_records(message.content).items()}
+    records = {key: _digest(record) for key, record in array_records(message.content).items()}
     may_bring = {wire.FROZEN: _digest(frozen)} if frozen and records else {}
     fixed: dict[str, Any] = {key: value for key, value in config.items() if key not in varying}
     if bad := next((key for key, value in fixed.items() if not is_value(value)), None):
@@ -152,9 +152,9 @@ def _digest(record: ArrayRecord) -> str:
     return form_of_arrays((name, array.dtype, array.shape) for name, array in record.items())
 
 
-def _differences(signed: Iterable[MessageForm], own: Iterable[MessageForm]) -> Iterator[str]:
+def _differences(signed: Iterable[MessageForm], sent: Iterable[MessageForm]) -> Iterator[str]:
     """How the forms of messages differ, in words."""
-    theirs, ours = {form.name: form for form in signed}, {form.name: form for form in own}
+    theirs, ours = {form.name: form for form in signed}, {form.name: form for form in sent}
     for name in sorted(theirs.keys() ^ ours.keys()):
         yield f"{name}: {'not signed' if name in ours else 'not sent'}"
     for name in sorted(theirs.keys() & ours.keys()):

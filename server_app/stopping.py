@@ -28,7 +28,7 @@ def quorum_of(best_quorum: int | None, asked: int, clients: int) -> int:
 
 def deciding_rows(rows: Sequence[Mapping[str, Any]], metric: str) -> list[dict[str, Any]]:
     """The rows with their round and the value of the metric that decides, if there is one."""
-    found: list[dict[str, Any]] = []
+    short_rows: list[dict[str, Any]] = []
     for row in rows:
         deciding: dict[str, Any] = {"round": row["round"]}
         if AGREED + metric in row:  # the metric is from clients
@@ -36,8 +36,8 @@ def deciding_rows(rows: Sequence[Mapping[str, Any]], metric: str) -> list[dict[s
                 deciding[metric] = agreed
         elif metric in row:
             deciding[metric] = number(row, metric)
-        found.append(deciding)
-    return found
+        short_rows.append(deciding)
+    return short_rows
 
 
 def best_round(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[int, float] | None:

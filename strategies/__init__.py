@@ -44,8 +44,8 @@ def places() -> dict[str, str]:
     """The module of each name that the package offers; those of parts come from their tables."""
     from .registry import PRIVACY, STRATEGIES
 
-    found = [str(part.place) for table in (STRATEGIES, PRIVACY) for part in table.built_in()]
-    chosen = {name: module for module, name in (place.split(":") for place in found) if name[0].isupper()}
+    listed = [str(part.place) for table in (STRATEGIES, PRIVACY) for part in table.built_in()]
+    chosen = {name: module for module, name in (place.split(":") for place in listed) if name[0].isupper()}
     return _HOMES | chosen
 
 

@@ -50,12 +50,12 @@ def make_cohort(
     messages = [
         _reply(
             client,
-            {wire.ARRAYS: model, **{name: each[client] for name, each in further.items()}},
+            {wire.ARRAYS: model, **{name: by_client[client] for name, by_client in further.items()}},
             {wire.NUM_EXAMPLES: counts[client], wire.CLIENT_ID: client, **reported[client]},
         )
         for client, model in enumerate(models)
     ]
-    expected = Expected(returns={name: _arrays(each[0]) for name, each in further.items() if each})
+    expected = Expected(returns={name: _arrays(by_client[0]) for name, by_client in further.items() if by_client})
     cohort = screen(messages, _arrays(sent), screening=Screening(factor=None), expected=expected)
     for rejected in cohort.rejected:
         raise ConfigError(f"models[{rejected.node_id - 1}] is no valid reply: {rejected.reason}")

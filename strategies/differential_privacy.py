@@ -76,13 +76,13 @@ def protected(
             sent, cohort.models, clipping_norm=C, stddev=noise * C, stream=stream("sum")
         )
         return Protected([model] * len(cohort), _clipped(cohort, too_long), about)
-    found = [
+    pairs = [
         gaussian_mechanism.protect(
             sent, model, clipping_norm=C, stddev=noise * C, stream=stream(f"update {place}")
         )
         for place, model in enumerate(cohort.models)  # not by client id, which two might claim
     ]
-    return Protected([model for model, _ in found], _clipped(cohort, [too_long for _, too_long in found]), about)
+    return Protected([model for model, _ in pairs], _clipped(cohort, [too_long for _, too_long in pairs]), about)
 
 
 def _clipped(cohort: Cohort, too_long: Sequence[bool]) -> int:
@@ -231,10 +231,10 @@ class DifferentialPrivacy(Wrapper):
 
     def check_model(self, model: Arrays) -> None:
         """Raises ConfigError for a model that cannot be protected."""
-        found = gaussian_mechanism.running_statistics(model)
-        if found:
+        names = gaussian_mechanism.running_statistics(model)
+        if names:
             raise ConfigError(
-                f"privacy needs a model without running statistics, but this one has {found[0]!r}: noise would "
+                f"privacy needs a model without running statistics, but this one has {names[0]!r}: noise would "
                 "destroy them; use GroupNorm in place of BatchNorm"
             )
 
@@ -285,12 +285,12 @@ class DifferentialPrivacy(Wrapper):
         models: Sequence[Arrays] = cohort.models
         after = state
         if self.where != "local":
-            found = protected(
+            noised = protected(
                 sent, cohort, state, noise=noise, server_round=self.server_round, only_the_mean=only_the_mean
             )
-            models, metrics["privacy/clipped"] = found.models, found.clipped / len(cohort)
-            clipping_norm = self._next_clipping_norm(found, state) if self.adaptive else state.clipping_norm
-            noted = self.released(self.server_round, found.about) if self.released else 0
+            models, metrics["privacy/clipped"] = noised.models, noised.clipped / len(cohort)
+            clipping_norm = self._next_clipping_norm(noised, state) if self.adaptive else state.clipping_norm
+            noted = self.released(self.server_round, noised.about) if self.released else 0
             releases = max(noted, state.releases + 1)
             after = state._replace(releases=releases, clipping_norm=clipping_norm)
         if self.noise_multiplier > 0.0:
@@ -310,12 +310,12 @@ class DifferentialPrivacy(Wrapper):
         z = self.noise_multiplier
         return gaussian_mechanism.update_noise_multiplier(z, self.clipped_count_stddev) if self.adaptive else z
 
-    def _next_clipping_norm(self, found: Protected, state: PrivacyState) -> float:
-        clipped = float(found.clipped)
+    def _next_clipping_norm(self, noised: Protected, state: PrivacyState) -> float:
+        clipped = float(noised.clipped)
         if self.noise_multiplier > 0.0:
-            stream = Keystream(state.secret, "clipped", self.server_round, found.about)
-            clipped = gaussian_mechanism.noised_count(found.clipped, self.clipped_count_stddev, stream)
-        clipped /= len(found.models)
+            stream = Keystream(state.secret, "clipped", self.server_round, noised.about)
+            clipped = gaussian_mechanism.noised_count(noised.clipped, self.clipped_count_stddev, stream)
+        clipped /= len(noised.models)
         following = gaussian_mechanism.next_clipping_norm(
             state.clipping_norm, clipped, self.target_clipped_quantile, self.clip_norm_lr
         )

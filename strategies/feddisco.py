@@ -55,11 +55,11 @@ def discrepancies(
     `target`: counts or shares that T is proportional to, each > 0; None: equal shares.
     """
     wanted = None if target is None else np.asarray(target, dtype=np.float64)
-    found = [_distance(np.asarray(each, dtype=np.float64), distance, wanted) for each in counts]
-    whole = total(found)
+    distances = [_distance(np.asarray(of_client, dtype=np.float64), distance, wanted) for of_client in counts]
+    whole = total(distances)
     if distance != "kl":
-        return found
-    return [each / whole if whole > 0.0 else 0.0 for each in found]
+        return distances
+    return [d_k / whole if whole > 0.0 else 0.0 for d_k in distances]
 
 
 def _distance(counts: Any, distance: str, target: Any = None) -> float:
@@ -81,7 +81,7 @@ def disco_shares(shares: Sequence[float], d: Sequence[float], *, a: float, b: fl
     """q_k (DI2)."""
     raw = [max(0.0, p - a * d_k + b) for p, d_k in zip(shares, d, strict=True)]
     whole = total(raw)
-    return [each / whole for each in raw] if whole > 0.0 else list(shares)
+    return [share / whole for share in raw] if whole > 0.0 else list(shares)
 
 
 def aggregate(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float], q: Sequence[float]) -> Arrays:

@@ -135,15 +135,15 @@ def _unexplained(
     sent: Arrays, models: Sequence[Arrays], memories: Memories, taken: TakenIn
 ) -> dict[int, Arrays] | None:
     """u_k+ - E_k by place in the round, where it is not zero; None if one is longer than `TRUSTED` allows."""
-    found = {}
+    differences = {}
     for k, (u_k, before, w_k) in enumerate(zip(memories.states, taken.before, models, strict=True)):
         difference = unexplained(u_k, before, w_k, sent)
         if difference is None:
             continue
         if norm(difference) > TRUSTED * max(norm(u_k), norm(before)):
             return None
-        found[k] = difference
-    return found
+        differences[k] = difference
+    return differences
 
 
 def _counts(before: Arrays | None, memories: Memories, taken: TakenIn) -> Arrays:

@@ -95,9 +95,9 @@ class Adam:
 def softmax(x: Sequence[float]) -> list[float]:
     """exp(x_k), divided by their sum; a common shift of x changes nothing but rounding."""
     largest = max(x)
-    raw = [math.exp(each - largest) for each in x]
+    raw = [math.exp(x_k - largest) for x_k in x]
     whole = total(raw)
-    return [each / whole for each in raw]
+    return [term / whole for term in raw]
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Mixture:
         G = {name: float64(array) for name, array in of_model.items()}
         products = self.updates.products(G)  # <G, w_k - w>
         mean = total(share * product for share, product in zip(weights, products, strict=True))
-        by_weights = [gamma * share * (each - mean) for share, each in zip(weights, products, strict=True)]
+        by_weights = [gamma * share * (product - mean) for share, product in zip(weights, products, strict=True)]
         along = total(inner_products(G, self.sent, self.names).values())  # <G, w>
         return [*by_weights, gamma * (along + mean)]
 
@@ -167,14 +167,14 @@ def learnt(
         rate = lr * 0.5 ** (epoch // HALVED_EVERY)
         order = seeds.generator(seed, "fedlaw", server_round, epoch).permutation(len(proxy))
         batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-        found = []
+        batch_losses = []
         for number, positions in enumerate(batches):
             drawn = seeds.derive(seed, "fedlaw dropout", server_round, epoch * len(batches) + number)
             at_w = proxy.gradient(put_back(mixture.at(adam.values, buffers), held), positions, drawn)
             buffers |= taken_out({n: array for n, array in at_w.buffers.items() if n in buffers}, held)
             adam.step(mixture.gradient(adam.values, taken_out(at_w.parameters, held)), rate)
-            found.append(at_w.loss)
-        losses.append(total(found) / len(found))
+            batch_losses.append(at_w.loss)
+        losses.append(total(batch_losses) / len(batch_losses))
     weights, gamma = softmax(adam.values[:-1]), math.exp(adam.values[-1])
     return Learnt(mixture.at(adam.values, buffers), weights, gamma, losses)
 
@@ -244,7 +244,7 @@ class FedLAW(RuleStrategy):
     def rule(self, sent: Arrays, cohort: Cohort, state: Any) -> RoundResult:
         """See `learnt`."""
         proxy = self._present()
-        found = learnt(
+        fit = learnt(
             sent,
             cohort.models,
             cohort.shares(self.weighting),
@@ -256,14 +256,14 @@ class FedLAW(RuleStrategy):
             server_round=self.server_round,
         )
         metrics: Metrics = {
-            "fedlaw/gamma": found.gamma,
-            "fedlaw/weight_min": min(found.weights),
-            "fedlaw/weight_max": max(found.weights),
+            "fedlaw/gamma": fit.gamma,
+            "fedlaw/weight_min": min(fit.weights),
+            "fedlaw/weight_max": max(fit.weights),
             "fedlaw/proxy_examples": len(proxy),
         }
-        if found.losses:
-            metrics |= {"fedlaw/loss_first": found.losses[0], "fedlaw/loss_last": found.losses[-1]}
-        return RoundResult(found.model, state, metrics)
+        if fit.losses:
+            metrics |= {"fedlaw/loss_first": fit.losses[0], "fedlaw/loss_last": fit.losses[-1]}
+        return RoundResult(fit.model, state, metrics)
 
     def _present(self) -> Proxy:
         return given("proxy", self.proxy, "a proxy set with a network; see strategies.fedlaw.Proxy")

@@ -134,7 +134,7 @@ def shrinking_factor(
     tau is unweighted (A3-2). `tau_min` and `tau_max` clamp beta tau (A3-5). gamma = 1 for a group of zeros, which
     would otherwise stay zero (A3-6), and for a group without changed parameters.
     """
-    squares = [total(each) for each in zip(*(of.distances[name] for name in names), strict=True)]
+    squares = [total(of_client) for of_client in zip(*(of.distances[name] for name in names), strict=True)]
     tau = math.fsum(math.sqrt(square) for square in squares) / len(squares) if squares else 0.0
     beta_tau = beta * tau
     beta_tau = beta_tau if tau_min is None else max(beta_tau, tau_min)

@@ -40,7 +40,7 @@ def inverse_lengths(sent: Arrays, models: Sequence[Arrays]) -> list[float]:
     """1 / ||Delta_k||; 0 for a client that did not move."""
     updates = updates_of(sent, models)
     squares = zip(*(updates.squares(name) for name in updates.names), strict=True)
-    lengths = [math.sqrt(total(each)) for each in squares]
+    lengths = [math.sqrt(total(of_client)) for of_client in squares]
     return [1.0 / length if length >= NOT_MOVED else 0.0 for length in lengths]
 
 
@@ -67,12 +67,12 @@ def weights(K: Any, shares: Sequence[float], epsilon: float) -> list[float]:
         return list(shares)
     least, most = np.maximum(0.0, p - epsilon), np.minimum(1.0, p + epsilon)
     P = K + NEARNESS * np.eye(len(p))
-    found = p
+    solution = p
     for _ in range(TURNS):
-        before, found = found, solved_in_box(P, -NEARNESS * found, found, least, most)
-        if float(np.abs(found - before).max()) < 1e-13:
+        before, solution = solution, solved_in_box(P, -NEARNESS * solution, solution, least, most)
+        if float(np.abs(solution - before).max()) < 1e-13:
             break
-    return [float(each) for each in found]
+    return [float(weight) for weight in solution]
 
 
 def solved_in_box(P: Any, q: Any, start: Any, least: Any, most: Any) -> Any:
@@ -148,10 +148,10 @@ def aggregate(
 ) -> tuple[Arrays, list[float], float]:
     """w^ in the sent dtypes, lambda, and ||sum_k lambda_k U_k||."""
     inverse = inverse_lengths(sent, models)
-    found = weights(gram(sent, models, inverse), shares, epsilon)
-    factors = [server_lr * each * scale for each, scale in zip(found, inverse, strict=True)]
+    lambdas = weights(gram(sent, models, inverse), shares, epsilon)
+    factors = [server_lr * weight * scale for weight, scale in zip(lambdas, inverse, strict=True)]
     step = updates_of(sent, models).summed(factors)
-    return add_step(sent, step, averaged_buffers(sent, models, shares)), found, norm(step) / server_lr
+    return add_step(sent, step, averaged_buffers(sent, models, shares)), lambdas, norm(step) / server_lr
 
 
 class FedMGDAPlus(RuleStrategy):
@@ -183,7 +183,7 @@ class FedMGDAPlus(RuleStrategy):
     def rule(self, sent: Arrays, cohort: Cohort, state: Any) -> RoundResult:
         """See `aggregate`."""
         shares = cohort.shares(self.weighting)
-        model, found, length = aggregate(
+        model, lambdas, length = aggregate(
             sent, cohort.models, shares, epsilon=self.epsilon, server_lr=self.server_lr
         )
-        return RoundResult(model, state, {"fedmgda_plus/d": length, "fedmgda_plus/lambda": found})
+        return RoundResult(model, state, {"fedmgda_plus/d": length, "fedmgda_plus/lambda": lambdas})

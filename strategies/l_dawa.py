@@ -35,7 +35,7 @@ def cosines(sent: Arrays, models: Sequence[Arrays]) -> dict[str, list[float]]:
     names = Layout.of(sent).parameters
     with np.errstate(over="ignore"):
         of_sent = squared_norms(sent, names)
-    found: dict[str, list[float]] = {name: [] for name in names}
+    kappas: dict[str, list[float]] = {name: [] for name in names}
     for model in models:
         with np.errstate(over="ignore", invalid="ignore"):  # seen below
             products, of_model = inner_products(model, sent, names), squared_norms(model, names)
@@ -47,13 +47,13 @@ def cosines(sent: Arrays, models: Sequence[Arrays]) -> dict[str, list[float]]:
                 kappa = _cosine_of_large(model[name], sent[name])
             else:  # roots first: the product of the squares may overflow
                 kappa = products[name] / (math.sqrt(square) * math.sqrt(other))
-            found[name].append(min(1.0, kappa))
-    return found
+            kappas[name].append(min(1.0, kappa))
+    return kappas
 
 
 def _cosine_of_large(a: Any, b: Any) -> float:
     """The cosine of two arrays, not 0, of which one is so large that its squares overflow in float64."""
-    x, y = ({"": each / abs(each).max()} for each in (float64(a), float64(b)))
+    x, y = ({"": array / abs(array).max()} for array in (float64(a), float64(b)))
     squares = squared_norms(x, [""])[""], squared_norms(y, [""])[""]
     return inner_products(x, y, [""])[""] / (math.sqrt(squares[0]) * math.sqrt(squares[1]))
 
@@ -69,10 +69,10 @@ def aggregate(
     kappa = cosines(sent, models)
     factors: dict[str, list[float]] = {}
     kept: dict[str, float] = {}  # w^ = kept w + sum_k factor (w_k - w), so that w_k = w gives w exactly
-    for name, each in kappa.items():
-        whole = total(each) if normalised else float(m)
-        factors[name] = [k / whole for k in each] if whole > NO_DIRECTION else [0.0] * m
-        kept[name] = 1.0 if normalised else 1.0 + total(k - 1.0 for k in each) / m
+    for name, kappas in kappa.items():
+        whole = total(kappas) if normalised else float(m)
+        factors[name] = [k / whole for k in kappas] if whole > NO_DIRECTION else [0.0] * m
+        kept[name] = 1.0 if normalised else 1.0 + total(k - 1.0 for k in kappas) / m
 
     def combined(name: str, w: Any, *clients: Any) -> Any:
         start = float64(w)
@@ -110,6 +110,6 @@ class LDAWA(RuleStrategy):
     def rule(self, sent: Arrays, cohort: Cohort, state: Any) -> RoundResult:
         """See `aggregate`."""
         model, kappa = aggregate(sent, cohort.models, normalised=self.normalised)
-        values = [value for each in kappa.values() for value in each]
+        values = [value for kappas in kappa.values() for value in kappas]
         metrics = {"l_dawa/kappa_min": min(values), "l_dawa/kappa_mean": total(values) / len(values)}
         return RoundResult(model, state, metrics)

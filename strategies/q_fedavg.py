@@ -40,7 +40,9 @@ def aggregate(
 ) -> tuple[Arrays, float]:
     """w^ in the sent dtypes, and sum_k h_k; `losses` >= 0 without the floor, `rate` is eta."""
     updates = updates_of(sent, models)
-    squares = [total(each) for each in zip(*(updates.squares(name) for name in updates.names), strict=True)]
+    squares = [
+        total(of_client) for of_client in zip(*(updates.squares(name) for name in updates.names), strict=True)
+    ]
     powers = [(loss + FLOOR) ** q for loss in losses]
     # h_k / L: with q = 0 the factors are 1 / m exactly.
     curvatures = [

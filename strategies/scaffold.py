@@ -73,8 +73,8 @@ def recovering(
 ) -> tuple[Arrays, ScaffoldState]:
     """The same from the clients' c_k+, `controls`, of the clients with these ids, in the order of `models`."""
     taken = taken_in(state.clients, ids, controls, num_clients)
-    found = [moved(c_k, before) for c_k, before in zip(controls, taken.before, strict=True)]
-    deltas = Models.of(found, known_updates(found[0], found))
+    moves = [moved(c_k, before) for c_k, before in zip(controls, taken.before, strict=True)]
+    deltas = Models.of(moves, known_updates(moves[0], moves))
     model, after = aggregate(sent, models, deltas, state, num_clients=num_clients, server_lr=server_lr)
     if taken.dropped:
         gone = weighted_sum(taken.dropped, [1.0 / num_clients] * len(taken.dropped))

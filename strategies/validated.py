@@ -109,10 +109,10 @@ def validate(
     kept = list(range(len(models)))
     left_out: list[LeftOut] = []
     losses, without = trial.losses(kept), trial.losses_without_each(kept)
-    falls = found = [fall_of(losses, each) for each in without]
+    falls = latest = [fall_of(losses, rest) for rest in without]
     room = min(int(most * len(models) + 1e-9), len(models) - 1)
     while len(left_out) < room:
-        z = [deviation(fall, before[place]) for fall, place in zip(found, kept, strict=True)]
+        z = [deviation(fall, before[place]) for fall, place in zip(latest, kept, strict=True)]
         worst = z.index(max(z))
         if not z[worst] > sure:
             break
@@ -120,7 +120,7 @@ def validate(
         losses = without[worst]
         if len(left_out) < room:
             without = trial.losses_without_each(kept)
-            found = [fall_of(losses, each) for each in without]
+            latest = [fall_of(losses, rest) for rest in without]
     return Validation(kept, left_out, _mean(losses), falls or [NOTHING])
 
 
@@ -264,33 +264,33 @@ class Validated(Wrapper):
         clients = [str(reply.client_id) for reply in cohort.replies]
         before = [Fall(*map(float, known[client])) if client in known else NOTHING for client in clients]
         shares = seen.shares(self.weighting)
-        found = validate(sent, seen.models, shares, examples, before, sure=self.sure, most=self.most)
-        self._log(found, cohort)
-        for client, fall, earlier in zip(clients, found.falls, before, strict=True):
+        validation = validate(sent, seen.models, shares, examples, before, sure=self.sure, most=self.most)
+        self._log(validation, cohort)
+        for client, fall, earlier in zip(clients, validation.falls, before, strict=True):
             known.pop(client, None)  # at its end again, as the client that was seen last
             after = remembered(fall, earlier, self.memory)
             if after != NOTHING:
                 known[client] = np.array(after, np.float64)
         evidence = Evidence(dict(list(known.items())[-MOST_CLIENTS:]) or None)
         metrics = {
-            "validated/loss": found.loss,
-            "validated/left_out": len(found.left_out),
+            "validated/loss": validation.loss,
+            "validated/left_out": len(validation.left_out),
             "validated/examples": len(examples),
         }
-        kept = tuple(cohort.replies[place] for place in found.kept)
+        kept = tuple(cohort.replies[place] for place in validation.kept)
         return Admission(replace(cohort, replies=kept), evidence, metrics)
 
-    def _log(self, found: Validation, cohort: Cohort) -> None:
-        for each in found.left_out:
+    def _log(self, validation: Validation, cohort: Cohort) -> None:
+        for left_out in validation.left_out:
             log(
                 INFO,
                 "round %d: client %d is left out: the server's examples have loss %.4g with it, %.4g without; "
                 "over rounds %.1f standard errors",
                 self.server_round,
-                cohort.replies[each.place].client_id,
-                each.loss,
-                each.loss_without,
-                each.z,
+                cohort.replies[left_out.place].client_id,
+                left_out.loss,
+                left_out.loss_without,
+                left_out.z,
             )
 
     def _present(self) -> Examples:

@@ -146,8 +146,8 @@ class AdaDecay(_Decay):
 
     def decay(self, sent: Arrays, result: Arrays, names: Sequence[str], state: Any) -> tuple[Arrays, Any, Metrics]:
         """See `adadecay`."""
-        found = adadecay(sent, result, names, strength=self.strength, alpha=self.alpha)
-        return found, state, {"adadecay/decay": norm(found)}
+        decay = adadecay(sent, result, names, strength=self.strength, alpha=self.alpha)
+        return decay, state, {"adadecay/decay": norm(decay)}
 
 
 class AWDState(NamedTuple):
@@ -184,5 +184,5 @@ class AWD(_Decay):
     ) -> tuple[Arrays, Any, Metrics]:
         """See `awd_strength`."""
         smoothed = 0.1 * state.smoothed + 0.9 * awd_strength(sent, result, names, strength=self.strength)
-        found = blockwise(lambda w: smoothed * float64(w), {name: sent[name] for name in names})
-        return found, AWDState(smoothed), {"awd/lambda": smoothed, "awd/decay": norm(found)}
+        decay = blockwise(lambda w: smoothed * float64(w), {name: sent[name] for name in names})
+        return decay, AWDState(smoothed), {"awd/lambda": smoothed, "awd/decay": norm(decay)}

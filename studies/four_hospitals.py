@@ -103,9 +103,9 @@ class Federation:
 
     def run_id(self, name: str) -> str:
         """The id that the SuperLink gave to a run, as its submitter has printed it."""
-        found = re.search(r"run (\d+) submitted", self.log(name))
-        assert found, self.log(name)
-        return found[1]
+        match = re.search(r"run (\d+) submitted", self.log(name))
+        assert match, self.log(name)
+        return match[1]
 
     def end(self) -> None:
         """End all processes."""

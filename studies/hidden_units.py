@@ -44,7 +44,7 @@ def main(folder: Path) -> None:
     config = from_yaml((folder / "config.yaml").read_text())
     before = load_file(folder / "model.safetensors")
     jobs = {client: job(config, client) for client in range(CLIENTS)}
-    label = {client: int(each.examples.y[each.examples.members[0]]) for client, each in jobs.items()}
+    label = {client: int(work.examples.y[work.examples.members[0]]) for client, work in jobs.items()}
     pairs = [(a, b) for a in jobs for b in jobs if label[a] != label[b]]
     rules = {"FedAvg": "sgd", "FedNLR": "fednlr"}
     after = {(name, a): trained(config, before, a, rule) for name, rule in rules.items() for a in jobs}
@@ -83,9 +83,9 @@ def record(config: Config, rule: str) -> ConfigRecord:
     """What the server sends, with this client rule."""
     values: dict[str, Any] = {**client_config(config, data.load(config.task).spec), wire.SERVER_ROUND: 1}
     plain = {key: value for key, value in RULES.flatten(config.client).items() if key != "client.name"}
-    own = {"a1": 0.45, "a2": 0.3} if rule == "fednlr" else {}  # those of the paper's tables
+    rule_settings = {"a1": 0.45, "a2": 0.3} if rule == "fednlr" else {}  # those of the paper's tables
     shared = {key.partition(".")[2]: value for key, value in plain.items()}
-    return ConfigRecord({**values, **RULES.flatten(RULES.config(rule)(**{**shared, **own}))})
+    return ConfigRecord({**values, **RULES.flatten(RULES.config(rule)(**{**shared, **rule_settings}))})
 
 
 def job(config: Config, client: int) -> from_message.Work:

@@ -71,5 +71,5 @@ def unpack(records: Path, to: Path) -> list[Path]:
 
 if __name__ == "__main__":
     what, source, target = sys.argv[1:]
-    for each in {"pack": pack, "unpack": unpack}[what](Path(source), Path(target)):
-        print(each)
+    for new_path in {"pack": pack, "unpack": unpack}[what](Path(source), Path(target)):
+        print(new_path)

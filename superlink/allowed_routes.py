@@ -135,14 +135,14 @@ def _route(head: RequestHead, fleet: bool) -> Route | None:
         return Route(RouteKind.HEALTH, 0) if head.method in ("GET", "HEAD") else None
     if head.path == FILES:
         return Route(RouteKind.FILES, 0) if head.method == "GET" else None
-    found = _NAME.fullmatch(head.path)
-    if found is None or head.method != "POST":
+    match = _NAME.fullmatch(head.path)
+    if match is None or head.method != "POST":
         return None
-    if found[1] == "fleet":
-        return FLEET.get(found[2]) if fleet else None
-    if found[1] == "runtime":
-        return None if found[2] in UNSERVED else TASK
-    return START_RUN if found[2] == "start-run" else CONTROL
+    if match[1] == "fleet":
+        return FLEET.get(match[2]) if fleet else None
+    if match[1] == "runtime":
+        return None if match[2] in UNSERVED else TASK
+    return START_RUN if match[2] == "start-run" else CONTROL
 
 
 def _may_submit(head: RequestHead, route: Route, rules: Rules) -> bool:

@@ -81,15 +81,17 @@ class Connections:
     def admit(self, line: socket.socket, peer: Peer) -> bool:
         """Whether this connection may stay. One that has shown nothing is ended if there are too many such."""
         lines, recent = self._lines.values(), time.monotonic() - RECENT_SECONDS
-        same = [] if self._one_peer else [each for key, each in self._lines.items() if key[0] == peer[0]]
-        unvouched = [each for each in same if not each.vouched]
+        same = (
+            [] if self._one_peer else [connection for key, connection in self._lines.items() if key[0] == peer[0]]
+        )
+        unvouched = [connection for connection in same if not connection.vouched]
         admitted = True
         if len(same) >= MOST_OF_PEER:
             admitted = _end_oldest(unvouched)
         elif len(unvouched) >= MOST_UNVOUCHED:
-            _end_oldest([each for each in unvouched if each.since < recent])
+            _end_oldest([connection for connection in unvouched if connection.since < recent])
         if len(lines) >= self._most:
-            admitted = admitted and _end_oldest([each for each in lines if not each.vouched])
+            admitted = admitted and _end_oldest([connection for connection in lines if not connection.vouched])
         if admitted:
             self._lines[peer] = Connection(line)
         return admitted

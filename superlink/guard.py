@@ -174,8 +174,8 @@ def _signer(head: RequestHead) -> tuple[bytes, str]:
 
 def _only(head: RequestHead, name: bytes) -> str:
     """The value of a header that is there once; else empty."""
-    found = head.values(name)
-    return found[0].decode("latin-1") if len(found) == 1 else ""
+    values = head.values(name)
+    return values[0].decode("latin-1") if len(values) == 1 else ""
 
 
 async def _body(receive: Receive, route: Route) -> bytes | Refusal | None:

@@ -55,8 +55,8 @@ def run(arguments: Sequence[str]) -> None:
     if support().machine:
         no_dump()  # the token is in this process's memory
     _check(settings)
-    own = OWN.get(settings.host, settings.host)
-    address = token.place(f"{own}:{settings.port}")
+    host = OWN.get(settings.host, settings.host)
+    address = token.place(f"{host}:{settings.port}")
     place = serverapp_access.read(settings.serverapps, address.parent.parent / SERVERAPPS / address.name)
     lines = Connections(one_peer=settings.behind_proxy)
     try:
@@ -118,8 +118,8 @@ def _serve(
 
     flower = SuperLink(settings.passed)
     ca = None if flower.ca is None else Path(flower.ca).read_bytes()
-    own = Address(OWN.get(settings.host, settings.host), settings.port, ca)
-    executor = Executor(Tasks(flower.app), own, place, flower.has_task)
+    address = Address(OWN.get(settings.host, settings.host), settings.port, ca)
+    executor = Executor(Tasks(flower.app), address, place, flower.has_task)
     rules = Rules(secret, uses_http(), settings.flwr, settings.behind_proxy)
     guard = Guard(flower, rules, Files(place.runs), lines.vouch, executor.look)
     protocol: Any = functools.partial(Protocol, lines=lines)

@@ -100,7 +100,7 @@ class ServerFolders:
                     os.close(folder)
 
     def _variables(self, folder: Path, scratch: Path) -> dict[str, str]:
-        found = {
+        variables = {
             "HOME": scratch,
             "FLWR_HOME": scratch / "flower",
             "TMPDIR": scratch / "tmp",
@@ -109,7 +109,7 @@ class ServerFolders:
             "FEDSTRIDE_RUNS": folder,
             "FEDSTRIDE_CACHE": self._cache(scratch),
         }
-        return {name: str(path) for name, path in found.items()}
+        return {name: str(path) for name, path in variables.items()}
 
     def _cache(self, scratch: Path) -> Path:
         """The SuperLink's own cache if the operator lets ServerApps write to it, else one of this ServerApp's."""
@@ -166,24 +166,24 @@ def _unquoted(value: str) -> str:
     quote = value[:1]
     if quote not in ("'", '"') or not value.endswith(quote) or len(value) < 2:
         return value
-    return re.sub(rf"(\\+)({quote}|\Z)", lambda found: "\\" * (len(found[1]) // 2) + found[2], value[1:-1])
+    return re.sub(rf"(\\+)({quote}|\Z)", lambda match: "\\" * (len(match[1]) // 2) + match[2], value[1:-1])
 
 
 def read(path: Path | None, home: Path, environment: Mapping[str, str] = os.environ) -> ServerFolders:
     """The operator's file; without one, runs and models are in the working directory. Raises ConfigError."""
-    found = {} if path is None else _table(path)
+    table = {} if path is None else _table(path)
     metrics = [environment[METRICS]] if environment.get(METRICS) else []
-    runs = str(found.get(RUNS) or environment.get("FEDSTRIDE_RUNS") or RUNS)
+    runs = str(table.get(RUNS) or environment.get("FEDSTRIDE_RUNS") or RUNS)
     return ServerFolders(
         runs=_absolute(runs),
-        models=_absolute(str(found.get(MODELS, MODELS))),
+        models=_absolute(str(table.get(MODELS, MODELS))),
         home=home,
-        read=_present("read", found.get("read", [])),
-        write=_present("write", [*found.get("write", []), *metrics]),
-        ports=tuple(found.get("ports", [])),
-        passed=tuple(found.get("environment", [])),
-        devices=_present("devices", found.get("devices", [])),
-        confined=_is_confined(str(found.get("confine", IF_POSSIBLE))),
+        read=_present("read", table.get("read", [])),
+        write=_present("write", [*table.get("write", []), *metrics]),
+        ports=tuple(table.get("ports", [])),
+        passed=tuple(table.get("environment", [])),
+        devices=_present("devices", table.get("devices", [])),
+        confined=_is_confined(str(table.get("confine", IF_POSSIBLE))),
     )
 
 
@@ -203,15 +203,15 @@ FORMS = {
 
 def _table(path: Path) -> dict[str, Any]:
     try:
-        found = tomllib.loads(path.expanduser().read_text(encoding="utf-8"))
+        table = tomllib.loads(path.expanduser().read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"--serverapp-config {path} cannot be read: {str(error).splitlines()[0]}") from error
-    for key, value in found.items():
+    for key, value in table.items():
         if key not in FORMS:
             raise ConfigError(f"--serverapp-config {path}: {unknown('key', key, FORMS)}")
         if not _has_form(value, FORMS[key]):
             raise ConfigError(f"--serverapp-config {path}: {key} = {value!r} must be {FORMS[key]}")
-    return found
+    return table
 
 
 def _has_form(value: Any, form: str) -> bool:
@@ -222,29 +222,29 @@ def _has_form(value: Any, form: str) -> bool:
     if not isinstance(value, list):
         return False
     if form == "a list of ports":
-        return all(isinstance(each, int) and not isinstance(each, bool) and 0 < each < 65536 for each in value)
-    return all(isinstance(each, str) for each in value)
+        return all(isinstance(port, int) and not isinstance(port, bool) and 0 < port < 65536 for port in value)
+    return all(isinstance(text, str) for text in value)
 
 
 def _present(key: str, paths: Sequence[str]) -> tuple[Path, ...]:
-    found = tuple(map(_absolute, paths))
-    for path in found:
+    absolute = tuple(map(_absolute, paths))
+    for path in absolute:
         if not path.exists():
             raise ConfigError(
                 f"{path} does not exist, and ServerApps may use it ({key}): make it, or leave it out"
             )
-    return found
+    return absolute
 
 
 def _is_confined(way: str) -> bool:
     """Whether ServerApps are confined. Raises ConfigError if it is demanded, and this machine cannot do it."""
-    found = support()
-    if way == DEMANDED and not found.possible:
+    available = support()
+    if way == DEMANDED and not available.possible:
         raise ConfigError(
             f"confine = {DEMANDED!r}, but ServerApps cannot be confined on this machine; missing: "
-            f"{', '.join(found.missing())}"
+            f"{', '.join(available.missing())}"
         )
-    return way != OFF and found.possible
+    return way != OFF and available.possible
 
 
 def _absolute(text: str) -> Path:

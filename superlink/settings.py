@@ -53,10 +53,10 @@ def read(arguments: Sequence[str]) -> SuperLinkSettings:
             "give --ssl-certfile, --ssl-keyfile and --ssl-ca-certfile (fedstride certificates makes them), or "
             "--insecure for tests on one machine"
         )
-    own = {"serverapp_config", "allow_flwr_without_token", "behind_proxy"}
+    own_options = {"serverapp_config", "allow_flwr_without_token", "behind_proxy"}
     passed: list[str] = []
     for name, value in vars(given).items():
-        if name not in own and value not in (None, False):
+        if name not in own_options and value not in (None, False):
             passed += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     return SuperLinkSettings(
         passed=tuple(passed),

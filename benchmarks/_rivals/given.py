@@ -29,18 +29,18 @@ class Given(NamedTuple):
 def given(data: str = "", rounds: int = 0) -> Given:
     """The work of this process, `SCRIPT DATA RESULTS ROUNDS`, or with these data; read once in a process."""
     with np.load(data or sys.argv[1]) as file:
-        found = {name: file[name] for name in file.files}
-    ends = found["ends"][:-1]
+        arrays = {name: file[name] for name in file.files}
+    ends = arrays["ends"][:-1]
     return Given(
-        np.split(found["x"], ends),
-        np.split(found["y"], ends),
-        found["test_x"],
-        found["test_y"],
-        {name.removeprefix("weights/"): value for name, value in found.items() if name.startswith("weights/")},
+        np.split(arrays["x"], ends),
+        np.split(arrays["y"], ends),
+        arrays["test_x"],
+        arrays["test_y"],
+        {name.removeprefix("weights/"): value for name, value in arrays.items() if name.startswith("weights/")},
         rounds or int(sys.argv[3]),
-        int(found["epochs"]),
-        int(found["batch_size"]),
-        float(found["lr"]),
+        int(arrays["epochs"]),
+        int(arrays["batch_size"]),
+        float(arrays["lr"]),
     )
 
 

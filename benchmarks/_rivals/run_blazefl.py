@@ -70,10 +70,14 @@ def main(kind, folder):
     }
     common |= {"batch_size": work.batch_size, "seed": 1}
     server = FedAvgBaseServerHandler(**common, global_round=work.rounds, sample_ratio=1.0)
-    own = {"epochs": work.epochs, "lr": work.lr, "num_parallels": PARALLEL}
+    settings = {"epochs": work.epochs, "lr": work.lr, "num_parallels": PARALLEL}
     if kind == "processes":
-        own |= {"share_dir": folder / "share", "state_dir": folder / "state", "ipc_mode": IPCMode.SHARED_MEMORY}
-    trainer = TRAINERS[kind](**common, **own)
+        settings |= {
+            "share_dir": folder / "share",
+            "state_dir": folder / "state",
+            "ipc_mode": IPCMode.SHARED_MEMORY,
+        }
+    trainer = TRAINERS[kind](**common, **settings)
     trainer.progress_fn = lambda jobs: jobs
     while not server.if_stop():
         trainer.local_process(server.downlink_package(), server.sample_clients())

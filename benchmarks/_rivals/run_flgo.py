@@ -30,9 +30,9 @@ class Report(BasicLogger):
 
     def log_once(self, *args, **kwargs):
         """Evaluate and report."""
-        found = self.coordinator.test()
+        figures = self.coordinator.test()
         if self.evaluations:
-            report(found["accuracy"])
+            report(figures["accuracy"])
         self.evaluations += 1
 
 

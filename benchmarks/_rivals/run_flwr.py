@@ -41,9 +41,9 @@ def main(grid, context):
         if not server_round:  # the initial weights
             return None
         model.load_state_dict(arrays.to_torch_state_dict())
-        found = accuracy(model, work.test_x, work.test_y)
-        report(found)
-        return MetricRecord({"accuracy": found})
+        figure = accuracy(model, work.test_x, work.test_y)
+        report(figure)
+        return MetricRecord({"accuracy": figure})
 
     strategy = FedAvg(fraction_evaluate=0.0, min_available_nodes=len(work.x))
     strategy.start(

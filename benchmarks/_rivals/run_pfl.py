@@ -40,8 +40,8 @@ class Report(TrainingProcessCallback):
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
         """Evaluate and report."""
-        ((_, found),) = model.evaluate(test, eval_params=evaluation)
-        report(found.overall_value)
+        ((_, metric),) = model.evaluate(test, eval_params=evaluation)
+        report(metric.overall_value)
         return False, Metrics()
 
 

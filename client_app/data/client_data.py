@@ -71,8 +71,8 @@ def client_data(context: Context, said: MessageSettings) -> ClientData:
     # results are the same on every SuperLink.
     has_id = "partition-id" in context.node_config
     client_id = partition_id(context, said.clients) if has_id else context.node_id
-    found = node_data.load(path, said.spec)
-    return ClientData(client_id, found.x, found.y, None, found)
+    own_data = node_data.load(path, said.spec)
+    return ClientData(client_id, own_data.x, own_data.y, None, own_data)
 
 
 def own_data_path(context: Context, partition: Choice) -> str | None:

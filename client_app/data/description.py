@@ -45,5 +45,5 @@ def client_id_of(config: Mapping[str, Any], context: Context) -> int:
 def _of_a_part(said: MessageSettings, context: Context) -> dict[str, Any]:
     source = said.source
     at = np.sort(said.divided[partition_id(context, said.clients)])
-    found = own_files.of_arrays(source.train_x[at], source.train_y[at], said.spec, MIN_ROWS)
-    return found.flatten()
+    summary = own_files.of_arrays(source.train_x[at], source.train_y[at], said.spec, MIN_ROWS)
+    return summary.flatten()

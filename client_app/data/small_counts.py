@@ -34,15 +34,15 @@ def figures(evaluation: Evaluation, examples: Examples, least: int) -> dict[str,
     if least <= 1 or examples.spec.target in (Target.VALUES, Target.SURVIVAL):
         return reported
     few = any(0 < count < least for count in _sizes(examples))
-    found = dict(reported)
+    kept = dict(reported)
     for name, value in reported.items():
         if not isinstance(value, list):
             continue
         if few or (
             name not in evaluation.states and not _has_bins(name) and _has_few(value, len(examples), least)
         ):
-            del found[name]
-    return found
+            del kept[name]
+    return kept
 
 
 def _has_bins(name: str) -> bool:
@@ -57,24 +57,24 @@ def _has_few(rates: list[float], count: int, least: int) -> bool:
 def label_counts(counts: np.ndarray, least: int) -> np.ndarray:
     """Counts of classes, in which the examples of classes with fewer than `least` belong to the largest class."""
     few = (counts > 0) & (counts < least)
-    found = np.where(few, 0, counts)
-    found[np.argmax(counts)] += counts[few].sum()
-    return found
+    merged = np.where(few, 0, counts)
+    merged[np.argmax(counts)] += counts[few].sum()
+    return merged
 
 
-def class_moments(found: ClassMoments, least: int) -> ClassMoments:
+def class_moments(moments: ClassMoments, least: int) -> ClassMoments:
     """The moments of the classes with at least `least` examples; counts are rounded down to a multiple of it.
 
     Raises ConfigError if there is no such class.
     """
-    enough = found.counts >= least
+    enough = moments.counts >= least
     if not enough.any():
         raise ConfigError(
             f"no class has min_rows = {least} examples at this node, so it reports no moments of classes; set "
             "calibration=none"
         )
-    counts = found.counts[enough] // least * least
-    return ClassMoments(found.classes[enough], counts, found.means[enough], found.covariances[enough])
+    counts = moments.counts[enough] // least * least
+    return ClassMoments(moments.classes[enough], counts, moments.means[enough], moments.covariances[enough])
 
 
 def check_size(count: int, least: int, purpose: str) -> None:

@@ -27,8 +27,8 @@ def answer(job: Work, config: Mapping[str, Any], node_config: Mapping[str, Any])
     others = job.held_out
     if others is None or min(len(others), len(job.examples)) < job.min_rows:
         return {wire.FEW_ROWS: 1}
-    found = tested(job.model, job.examples, others, job.seed, job.client_id)
+    test = tested(job.model, job.examples, others, job.seed, job.client_id)
     return {
-        wire.MEMBERSHIP_AREA: [found.area, *(found.interval if found.interval.known else ())],
-        wire.MEMBERSHIP_ROWS: [found.trained, found.others],
+        wire.MEMBERSHIP_AREA: [test.area, *(test.interval if test.interval.known else ())],
+        wire.MEMBERSHIP_ROWS: [test.trained, test.others],
     }

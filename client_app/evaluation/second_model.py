@@ -46,11 +46,11 @@ def figures(job: Work, message: Message, examples: Examples, seed: int, first: C
     received = array_records(message.content)[wire.AGAINST]
     load_into(job, combined_methods.arrays_in(wire.AGAINST, received, values), "second")
     theirs = _prepared(config_records(message.content)[wire.CONFIG], job, examples)
-    found = small_counts.figures(evaluate(job.model, theirs, seed), theirs, job.min_rows)
+    reported = small_counts.figures(evaluate(job.model, theirs, seed), theirs, job.min_rows)
     apart = differences(mine, _rows(job, theirs, seed), job.client_id)
-    said = {name: one.packed() for name, one in apart.items() if name in found and name in first}
+    said = {name: one.packed() for name, one in apart.items() if name in reported and name in first}
     return {
-        **{f"{wire.AGAINST}/{name}": value for name, value in found.items()},
+        **{f"{wire.AGAINST}/{name}": value for name, value in reported.items()},
         **{f"{wire.DIFFERENCE}/{name}": numbers for name, numbers in said.items()},
     }
 
@@ -64,12 +64,12 @@ def differences(first: PerRow, second: PerRow, seed: int) -> dict[str, Differenc
     if not first.names:
         return {}
     pair = ("first", "second")
-    found = at_site("", dict(zip(pair, ([first], [second]), strict=True)), [pair], seed)
+    comparison = at_site("", dict(zip(pair, ([first], [second]), strict=True)), [pair], seed)
     apart: dict[str, Difference] = {}
-    for name, one in found.differences[pair].items():
+    for name, one in comparison.differences[pair].items():
         if one.value != one.value:  # NaN: the rows have no such figure
             continue
-        known = found.enough[name] and one.interval.known
+        known = comparison.enough[name] and one.interval.known
         apart[name] = Difference(one.value, one.interval, one.variance**0.5) if known else Difference(one.value)
     return apart
 

@@ -50,10 +50,10 @@ def make(name: str) -> ClientMethod:
             f"the client half {name!r} is unknown to this client (known: {', '.join(known())}); "
             "run the same version of fedstride on server and clients"
         )
-    own = USER_PARTS.get(HALF, {}).get(name)
-    if own is not None and name in _built_in():
+    user_half = USER_PARTS.get(HALF, {}).get(name)
+    if user_half is not None and name in _built_in():
         raise ConfigError(
             f"the client half {name!r} of a parts file has the name of a built-in one; choose another name"
         )
-    made: ClientMethod = import_module(f".{name}", __name__).Half() if own is None else own.place()  # type: ignore[operator]
+    made: ClientMethod = import_module(f".{name}", __name__).Half() if user_half is None else user_half.place()  # type: ignore[operator]
     return made

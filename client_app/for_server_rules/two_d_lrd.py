@@ -31,8 +31,8 @@ class Half(Method):
 
 
 def _checked(sent: object) -> list[float]:
-    if isinstance(sent, list) and sent and all(_is_factor(each) for each in sent):
-        return [float(each) for each in sent]
+    if isinstance(sent, list) and sent and all(_is_factor(factor) for factor in sent):
+        return [float(factor) for factor in sent]
     raise ConfigError(
         f"two_d_lrd.rate_factors = {sent!r} is not allowed: it must be a list of one or more factors, "
         "each a finite number of at least 0"

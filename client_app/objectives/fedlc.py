@@ -44,7 +44,7 @@ class FedLC(Method):
 
     def begin(self, job: Job, received: Received, state: State) -> Plan:
         """The logits z', with the counts of the client's training examples."""
-        found = margins(job.examples.class_counts(), self.tau)
-        if not found.any():
+        class_margins = margins(job.examples.class_counts(), self.tau)
+        if not class_margins.any():
             return Plan()
-        return Plan(logits=Lowered(torch.from_numpy(found).to(job.device)))
+        return Plan(logits=Lowered(torch.from_numpy(class_margins).to(job.device)))

@@ -36,7 +36,7 @@ def contrast(z: torch.Tensor, received: torch.Tensor, previous: torch.Tensor, te
 
 
 def _cosine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    norms = [torch.linalg.vector_norm(each, dim=1).clamp_min(SMALLEST_NORM) for each in (a, b)]
+    norms = [torch.linalg.vector_norm(vectors, dim=1).clamp_min(SMALLEST_NORM) for vectors in (a, b)]
     cosine: torch.Tensor = (a * b).sum(1) / (norms[0] * norms[1])
     return cosine
 
@@ -65,7 +65,7 @@ class Moon(Method):
         """mu l of a mini-batch."""
         with torch.no_grad():
             others = self.received(x), self.previous(x)
-        z, z_received, z_previous = (each.flatten(1) for each in (self.current.value, *others))
+        z, z_received, z_previous = (features.flatten(1) for features in (self.current.value, *others))
         return self.mu * contrast(z, z_received, z_previous, self.temperature)
 
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
@@ -81,11 +81,13 @@ def _kept(model: nn.Module) -> list[str]:
 
 def _loaded(features: nn.Module, state: State, names: list[str]) -> nn.Module:
     """The features with the arrays of a state, which also has those of the last layer."""
-    own = features.state_dict()
+    tensors = features.state_dict()
     arrays = {name: tensor_of(array) for name, array in state.items()}
-    if set(arrays) != set(names) or any(arrays[name].shape != own[name].shape for name in own if name in arrays):
+    if set(arrays) != set(names) or any(
+        arrays[name].shape != tensors[name].shape for name in tensors if name in arrays
+    ):
         raise ConfigError(
             "the state of moon does not fit this client's network; server and clients must build the same model"
         )
-    features.load_state_dict({**own, **{name: arrays[name] for name in own if name in arrays}})
+    features.load_state_dict({**tensors, **{name: arrays[name] for name in tensors if name in arrays}})
     return features

@@ -93,8 +93,8 @@ def find_layers(model: nn.Module, example: torch.Tensor, exclude: Sequence[str] 
             continue
         layer = NeuronLayer(modules[module], module, width=widths[module], last=last)
         layer.activations = [_activation(call, logits=call is classifier, last=last) for call in here]
-        own = [*module.parameters(recurse=False), *(p for call in here for p in call.norm_parameters)]
-        layer.parameters = list({id(p): p for p in own if id(p) not in shared}.values())
+        parameters = [*module.parameters(recurse=False), *(p for call in here for p in call.norm_parameters)]
+        layer.parameters = list({id(p): p for p in parameters if id(p) not in shared}.values())
         layers.append(layer)
     return sorted(layers, key=lambda layer: layer.last)  # stable: the classifier is l = L
 
@@ -132,13 +132,13 @@ def mean_activations(
     forward pass averages over its calls. NaN for a layer whose activation no batch shows. Raises ValueError if
     there is no batch.
     """
-    found = {layer.module: layer for layer in layers}
+    layer_of = {layer.module: layer for layer in layers}
     sums: dict[nn.Module, torch.Tensor] = {}
     rows: Counter[nn.Module] = Counter()  # examples times calls of the module
     calls = 0
 
     def on_value(call: Call, stage: Stage, value: torch.Tensor) -> None:
-        layer = found[call.module]
+        layer = layer_of[call.module]
         activation = layer.activations[min(call.number, len(layer.activations) - 1)]
         if activation.stage is not stage:
             return
@@ -157,7 +157,7 @@ def mean_activations(
             calls += 1
             yield batch
 
-    run(model, counted(), found, Follower(on_value))
+    run(model, counted(), layer_of, Follower(on_value))
     if not calls:
         raise ValueError("batches is empty: mean activations need at least one batch of examples")
     return [

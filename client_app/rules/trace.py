@@ -112,8 +112,8 @@ class Follower(TorchFunctionMode):
 
     def call_behind(self, result: Any) -> Call | None:
         """The call whose output is the model's result; None if there is none."""
-        found = self._find(result)
-        return found.call if found is not None and found.may_be_result else None
+        followed = self._find(result)
+        return followed.call if followed is not None and followed.may_be_result else None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -150,8 +150,8 @@ class Follower(TorchFunctionMode):
         """What is known of a tensor; None if it is not followed or was changed in place since."""
         if not isinstance(value, torch.Tensor):
             return None
-        found = self._followed.get(id(value))
-        return found if found and found.tensor() is value and found.version == value._version else None
+        followed = self._followed.get(id(value))
+        return followed if followed and followed.tensor() is value and followed.version == value._version else None
 
 
 def _channel_parameters(module: nn.Module, arguments: Sequence[Any], result: torch.Tensor) -> list[nn.Parameter]:
@@ -159,7 +159,7 @@ def _channel_parameters(module: nn.Module, arguments: Sequence[Any], result: tor
     if isinstance(module, nn.Linear) and result.dim() != 2:
         return []  # the channels are positions: BatchNorm1d over the tokens of (n, tokens, units)
     shape = (count_neurons(module),)
-    return [each for each in arguments if isinstance(each, nn.Parameter) and tuple(each.shape) == shape]
+    return [tensor for tensor in arguments if isinstance(tensor, nn.Parameter) and tuple(tensor.shape) == shape]
 
 
 def run(

@@ -52,12 +52,12 @@ class Releases:
     def _kept(self) -> tuple[str, list[str]]:
         in_memory = config_records(self.memory).get(IN_MEMORY)
         if in_memory is not None:
-            found: Any = dict(in_memory)
+            content: Any = dict(in_memory)
         elif self.path is None or not self.path.exists():
             return new_secret(), []
         else:
-            found = _read(self.path)
-        return str(found["secret"]), list(found["known"])
+            content = _read(self.path)
+        return str(content["secret"]), list(content["known"])
 
     def _keep(self, secret: str, known: list[str]) -> None:
         content: dict[str, Any] = {"secret": secret, "known": known}
@@ -87,10 +87,14 @@ def releases_of(config: Mapping[str, Any], context: Context, client_id: int) -> 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = bounded_reading.from_json(bounded_reading.content(path))
-        known = found["known"]
-        if is_secret(found["secret"]) and isinstance(known, list) and all(isinstance(each, str) for each in known):
-            return dict(found)
+        content = bounded_reading.from_json(bounded_reading.content(path))
+        known = content["known"]
+        if (
+            is_secret(content["secret"])
+            and isinstance(known, list)
+            and all(isinstance(release, str) for release in known)
+        ):
+            return dict(content)
         what = "has another content"
     except OSError as error:
         what = f"cannot be read ({error.strerror})"

@@ -25,10 +25,10 @@ def cursor_of(state: State, server_round: int, count: int) -> int:
 def following(job: Job, state: State, count: int) -> tuple[Iterator[np.ndarray], State]:
     """The next `count` mini-batches of this client, and its state after them."""
     start = cursor_of(state, job.server_round, count)
-    found = batches.from_cursor(
+    next_batches = batches.from_cursor(
         len(job.examples), job.client.batch_size, count, start, seed=job.seed, client=job.client_id
     )
-    return found, {CURSOR: start + count}
+    return next_batches, {CURSOR: start + count}
 
 
 class LocalSteps(Method):
@@ -39,8 +39,8 @@ class LocalSteps(Method):
 
     def begin(self, job: Job, received: Received, state: State) -> Plan:
         """The next mini-batches."""
-        found, self.after = following(job, state, self.count)
-        return Plan(batches=found)
+        next_batches, self.after = following(job, state, self.count)
+        return Plan(batches=next_batches)
 
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
         """Keep the cursor."""

@@ -127,8 +127,8 @@ class Received:
 
     def array(self, name: str) -> Mapping[str, np.ndarray]:
         """A record of arrays, by parameter name. Raises ConfigError if it was not sent."""
-        found: Mapping[str, np.ndarray] = self._found(self.arrays, name)
-        return found
+        record: Mapping[str, np.ndarray] = self._found(self.arrays, name)
+        return record
 
     def _found(self, sent: Mapping[str, Any], name: str) -> Any:
         if name not in sent:
@@ -164,7 +164,7 @@ class Plan:
             return "a term of the loss"
         if self.contexts:
             return "a context of the training"
-        if not all(isinstance(each, plan_parts.Correction) for each in self.corrections):
+        if not all(isinstance(correction, plan_parts.Correction) for correction in self.corrections):
             return "a correction of the gradient of a type other than Correction"
         if self.logits is not None and not isinstance(self.logits, plan_parts.LogitsChange):
             return "a change of the logits of a type other than LogitsChange"

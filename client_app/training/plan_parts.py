@@ -64,7 +64,7 @@ def one_pull(pulls: Sequence[Pull]) -> Pull | None:
     total = sum(pull.strength for pull in pulls)
     anchors = zip(*(pull.anchor for pull in pulls), strict=True)
     shares = [pull.strength / total for pull in pulls]
-    return Pull(total, [sum(s * a for s, a in zip(shares, each, strict=True)) for each in anchors])
+    return Pull(total, [sum(s * a for s, a in zip(shares, column, strict=True)) for column in anchors])
 
 
 def signature(piece: Piece) -> Hashable:
@@ -85,10 +85,10 @@ def first(piece: P, count: int) -> P:
 
 def tensors(piece: Piece) -> list[torch.Tensor]:
     """All tensors of a piece, always in the same order."""
-    found: list[torch.Tensor] = []
+    collected: list[torch.Tensor] = []
     for _, value in _tensors(piece):
-        found += [value] if isinstance(value, torch.Tensor) else value
-    return found
+        collected += [value] if isinstance(value, torch.Tensor) else value
+    return collected
 
 
 def of_each_client(piece: LogitsChange, logits: torch.Tensor) -> torch.Tensor:
@@ -112,15 +112,15 @@ def _tensors(piece: Piece) -> list[tuple[str, Any]]:
 
 def _is_tensors(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or (
-        isinstance(value, (list, tuple)) and any(isinstance(each, torch.Tensor) for each in value)
+        isinstance(value, (list, tuple)) and any(isinstance(part, torch.Tensor) for part in value)
     )
 
 
 def _stack(column: Sequence[Any]) -> Any:
     if isinstance(column[0], torch.Tensor):
         return torch.stack(list(column))
-    return [torch.stack(list(each)) for each in zip(*column, strict=True)]
+    return [torch.stack(list(group)) for group in zip(*column, strict=True)]
 
 
 def _map(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    return change(value) if isinstance(value, torch.Tensor) else [change(each) for each in value]
+    return change(value) if isinstance(value, torch.Tensor) else [change(tensor) for tensor in value]

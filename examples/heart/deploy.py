@@ -98,8 +98,8 @@ class Machines:
 def deploy(machines: Machines, files: Path, rounds: int, allow_root: bool) -> None:
     """Everything from the first key to the page of the run."""
     with socket.socket() as one, socket.socket() as two:
-        for each in (one, two):
-            each.bind(("127.0.0.1", 0))
+        for listener in (one, two):
+            listener.bind(("127.0.0.1", 0))
         port, nodes_port = one.getsockname()[1], two.getsockname()[1]
     to = f"--address localhost:{port} --root-certificates ca.crt"
 
@@ -123,8 +123,8 @@ def deploy(machines: Machines, files: Path, rounds: int, allow_root: bool) -> No
 
     started = {}
     for number, site in enumerate(SITES):
-        own = (files / f"processed.{site}.data", HERE / f"sites/{site}.toml", HERE / "policy.toml")
-        copies = f"{shlex.join(map(str, own))}{NEXT}../desk/study.pub ../desk/nodes.pub ../desk/ca.crt"
+        site_files = (files / f"processed.{site}.data", HERE / f"sites/{site}.toml", HERE / "policy.toml")
+        copies = f"{shlex.join(map(str, site_files))}{NEXT}../desk/study.pub ../desk/nodes.pub ../desk/ca.crt"
         machines.run(site, f"cp {copies} .")
         if allow_root:
             machines.run(site, """sed -i 's/confine = "demanded"/confine = "if-possible"/' policy.toml""")

@@ -22,12 +22,12 @@ def first_not_finite(model: Mapping[str, Any]) -> str | None:
 
 def held_in(model: Mapping[str, Any]) -> dict[str, Held]:
     """The places and values that are not finite, by array; empty for most models."""
-    found = {}
+    held = {}
     for name, array in model.items():
         if is_floating(array) and not _is_finite(array):
             places = ~namespace(array).isfinite(array)
-            found[name] = Held(places, array[places])
-    return found
+            held[name] = Held(places, array[places])
+    return held
 
 
 def held_of(model: Mapping[str, Any]) -> Mapping[str, Held]:
@@ -37,20 +37,20 @@ def held_of(model: Mapping[str, Any]) -> Mapping[str, Held]:
 
 def first_changed(model: Mapping[str, Any], held: Mapping[str, Held]) -> str | None:
     """The name of the first array that has other bits in these places; None if all are as they were."""
-    for name, each in held.items():
-        if host(model[name][each.places]).tobytes() != host(each.values).tobytes():
+    for name, nonfinite in held.items():
+        if host(model[name][nonfinite.places]).tobytes() != host(nonfinite.values).tobytes():
             return name
     return None
 
 
 def taken_out(model: Mapping[str, Any], held: Mapping[str, Held]) -> Arrays:
     """The arrays with 0 in these places; those without such a place are the same objects."""
-    return _with(model, held, lambda each: 0)
+    return _with(model, held, lambda nonfinite: 0)
 
 
 def put_back(model: Mapping[str, Any], held: Mapping[str, Held]) -> Arrays:
     """The arrays with the values that were taken out of these places."""
-    return _with(model, held, lambda each: each.values)
+    return _with(model, held, lambda nonfinite: nonfinite.values)
 
 
 def _with(model: Mapping[str, Any], held: Mapping[str, Held], values: Callable[[Held], Any]) -> Arrays:

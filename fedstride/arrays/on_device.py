@@ -108,7 +108,8 @@ def placed(arrays: Arrays, device: Device) -> Arrays:
     declared = Declared(moved)
     declared.buffers = arrays.buffers
     declared.held = {
-        name: Held(_moved(each.places, device), _moved(each.values, device)) for name, each in arrays.held.items()
+        name: Held(_moved(nonfinite.places, device), _moved(nonfinite.values, device))
+        for name, nonfinite in arrays.held.items()
     }
     return declared
 

@@ -72,17 +72,17 @@ def reliability(state: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def joined(state: State, least: int) -> State:
     """The same sums, in which no bin has fewer than `least` rows and more than none; all together if need be."""
-    found = {name: array.copy() for name, array in state.items()}
-    count = found[COUNT]
+    bins = {name: array.copy() for name, array in state.items()}
+    count = bins[COUNT]
     while len(few := np.flatnonzero((count > 0) & (count < least))) and np.count_nonzero(count) > 1:
         place = int(few[0])
         others = np.flatnonzero(count)
         others = others[others != place]
         nearest = int(others[np.argmin(np.abs(others - place))])
-        for array in found.values():
+        for array in bins.values():
             array[nearest] += array[place]
             array[place] = 0.0
-    return found
+    return bins
 
 
 class _OfBins(Figure):
@@ -92,8 +92,8 @@ class _OfBins(Figure):
 
     def state(self, outputs: np.ndarray, targets: np.ndarray) -> Mapping[str, Any]:
         """The sums in each bin; of k labels, each is divided by k."""
-        found, labels = sums(*probabilities(outputs, targets)), targets.shape[1] if targets.ndim == 2 else 1
-        return {name: array / labels for name, array in found.items()}
+        bins, labels = sums(*probabilities(outputs, targets)), targets.shape[1] if targets.ndim == 2 else 1
+        return {name: array / labels for name, array in bins.items()}
 
     def fault(self, rows: float, state: State) -> str | None:
         """Sums in other bins, or that are not between 0 and the number of rows of their bin."""
@@ -106,8 +106,8 @@ class _OfBins(Figure):
 
     def discreet(self, rows: int, state: State, least: int) -> State | None:
         """The sums with few rows joined to other bins."""
-        found = joined(state, least)
-        return found if found[COUNT].max() >= least else None
+        bins = joined(state, least)
+        return bins if bins[COUNT].max() >= least else None
 
 
 class Calibration(_OfBins):
@@ -131,5 +131,5 @@ class Reliability(_OfBins):
 
 def _logistic(x: np.ndarray) -> np.ndarray:
     small = np.exp(-np.abs(x))
-    found: np.ndarray = np.where(x >= 0, 1.0, small) / (1.0 + small)
-    return found
+    logistic: np.ndarray = np.where(x >= 0, 1.0, small) / (1.0 + small)
+    return logistic

@@ -51,7 +51,7 @@ class Difference(NamedTuple):
         if not (self.interval.known and self.deviation >= 0.0):
             return [_rounded(self.value, self.value)]
         half = (self.interval.high - self.interval.low) / 2
-        return [_rounded(each, half or self.value) for each in (self.value, *self.interval, self.deviation)]
+        return [_rounded(number, half or self.value) for number in (self.value, *self.interval, self.deviation)]
 
 
 def unpacked(numbers: Sequence[float]) -> Difference:
@@ -66,29 +66,31 @@ def fault_of(numbers: Sequence[float], most: float = math.inf) -> str | None:
     """Why these numbers of a client are no difference; None if they are. `most`: the largest possible one."""
     if len(numbers) not in (ALONE, WHOLE):
         return f"a list of {len(numbers)} numbers is no difference"
-    for each in numbers:
-        if not math.isfinite(each):
-            return f"{each} is not finite"
-        if abs(each) > (largest := min(WIDEST * most, LARGEST)):
-            return f"{each:.12g} is not in [{-largest:g}, {largest:g}]"
-    found = unpacked(numbers)
-    if abs(found.value) > most:
-        return f"{found.value:.12g} is not in [{-most:g}, {most:g}]"
-    if found.interval.known and not (found.interval.low <= found.interval.high and found.deviation >= 0.0):
+    for number in numbers:
+        if not math.isfinite(number):
+            return f"{number} is not finite"
+        if abs(number) > (largest := min(WIDEST * most, LARGEST)):
+            return f"{number:.12g} is not in [{-largest:g}, {largest:g}]"
+    difference = unpacked(numbers)
+    if abs(difference.value) > most:
+        return f"{difference.value:.12g} is not in [{-most:g}, {most:g}]"
+    if difference.interval.known and not (
+        difference.interval.low <= difference.interval.high and difference.deviation >= 0.0
+    ):
         return "an interval that ends before it begins, or a negative deviation"
     return None
 
 
 def over_sites(sites: Sequence[Sequence[float]], rows: Sequence[float]) -> Difference:
     """The difference over sites, from what each sends and how many rows it has: see above."""
-    each = [(unpacked(numbers), count) for numbers, count in zip(sites, rows, strict=True)]
-    known = [(found, count) for found, count in each if found.interval.known]
-    used = known or each
+    differences = [(unpacked(numbers), count) for numbers, count in zip(sites, rows, strict=True)]
+    known = [(difference, count) for difference, count in differences if difference.interval.known]
+    used = known or differences
     whole = math.fsum(count for _, count in used)
-    value = math.fsum(count / whole * found.value for found, count in used)
+    value = math.fsum(count / whole * difference.value for difference, count in used)
     if not known:
         return Difference(value)
-    deviation = math.hypot(*(count / whole * found.deviation for found, count in used))
+    deviation = math.hypot(*(count / whole * difference.deviation for difference, count in used))
     half = NormalDist().inv_cdf((1.0 + LEVEL) / 2) * deviation
     if not math.isfinite(value + half) or not math.isfinite(value - half):  # of numbers that no site measures
         return Difference(value)

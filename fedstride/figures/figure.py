@@ -85,21 +85,21 @@ def value_of(figure: Figure, name: str, state: Mapping[str, np.ndarray]) -> floa
     """The value of a figure; NaN where its arithmetic has none. Raises RunError for what is no number."""
     try:
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.asarray(figure.value(dict(state)), dtype=np.float64)
+            array = np.asarray(figure.value(dict(state)), dtype=np.float64)
     except ArithmeticError:
         return math.nan
     except Exception as error:  # a user's code
         raise RunError(
             f"the figure {name!r} has no value: {type(error).__name__}: {_first_line(error)}"
         ) from error
-    if found.ndim > 1 or found.size > MOST_VALUES:
+    if array.ndim > 1 or array.size > MOST_VALUES:
         raise RunError(
-            f"the figure {name!r} has a value of shape {found.shape}; it must be a number, or a list of at most "
+            f"the figure {name!r} has a value of shape {array.shape}; it must be a number, or a list of at most "
             f"{MOST_VALUES}"
         )
-    if found.ndim:
-        return list(map(float, found.tolist()))
-    value = float(found)
+    if array.ndim:
+        return list(map(float, array.tolist()))
+    value = float(array)
     return value if math.isnan(value) else min(figure.most, max(figure.least, value))
 
 
@@ -108,7 +108,7 @@ def pooled(figure: Figure, name: str, clients: Sequence[Sequence[float]], weight
 
     Its error is None: it is the figure of what was added.
     """
-    return Pooled(value_of(figure, name, added([unpacked(each) for each in clients], weights)), None)
+    return Pooled(value_of(figure, name, added([unpacked(numbers) for numbers in clients], weights)), None)
 
 
 def fault_of(figure: Figure, numbers: Sequence[float]) -> str | None:
@@ -138,7 +138,7 @@ def try_out(figure: Figure, name: str, target: str, outputs: int) -> None:
             draw = np.random.default_rng(rows)
             made = draw.standard_normal((rows, outputs)), _made_up(draw, target, rows, outputs)
             states.append(checked(figure.state(*made)))
-        few, more = ({each: array.shape for each, array in state.items()} for state in states)
+        few, more = ({key: array.shape for key, array in state.items()} for state in states)
         if few != more:
             raise ValueError(
                 f"its state has other arrays for 13 rows, {more}, than for 8, {few}; states of all clients are "

@@ -36,12 +36,12 @@ class Reported(NamedTuple):
     state: State
 
 
-def checked(found: object) -> State:
+def checked(returned: object) -> State:
     """What a figure returned as its state, as float64. Raises ValueError, with one line, if it cannot be one."""
-    if not isinstance(found, Mapping) or not found:
-        raise ValueError(f"{type(found).__name__} instead of a dict of arrays with at least one")
+    if not isinstance(returned, Mapping) or not returned:
+        raise ValueError(f"{type(returned).__name__} instead of a dict of arrays with at least one")
     state: State = {}
-    for name, value in found.items():
+    for name, value in returned.items():
         if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or len(name) > MAX_NAME:
             raise ValueError(f"the name {name!r:.60}; a name is a word of at most {MAX_NAME} letters")
         state[name] = _numbers(name, value)
@@ -118,11 +118,11 @@ class _Reader:
         return self._at >= len(self._numbers)
 
     def take(self, count: int) -> Sequence[float]:
-        found = self._numbers[self._at : self._at + count]
-        if len(found) < count:
-            raise ValueError(f"a state that is cut off: {len(found)} numbers, expected {count}")
+        numbers = self._numbers[self._at : self._at + count]
+        if len(numbers) < count:
+            raise ValueError(f"a state that is cut off: {len(numbers)} numbers, expected {count}")
         self._at += count
-        return found
+        return numbers
 
     def whole(self, what: str, least: int, most: float) -> int:
         (value,) = self.take(1)
@@ -137,9 +137,9 @@ def added(clients: Sequence[Reported], weights: Sequence[float]) -> State:
     A client whose weight is the number of its rows counts as it is. So if all do, this is the plain sum, and a
     client that claims more rows in its state than it has weight does not count for more.
     """
-    each = [weight / client.rows for client, weight in zip(clients, weights, strict=True)]
-    most = max(each)
-    factors = [factor / most for factor in each]
+    weights_per_row = [weight / client.rows for client, weight in zip(clients, weights, strict=True)]
+    most = max(weights_per_row)
+    factors = [factor / most for factor in weights_per_row]
     state: State = {}
     for name, first in clients[0].state.items():
         parts = [factor * client.state[name] for factor, client in zip(factors, clients, strict=True)]

@@ -88,9 +88,11 @@ class Areas(NamedTuple):
 
     def of(self, weights: Sequence[float] | np.ndarray) -> Estimate:
         """This linear combination of the models."""
-        each = np.asarray(weights, np.float64)
-        value = float(each @ self.values)
-        a, b = (float(np.maximum(0.0, each @ part @ each)) for part in (self.of_hits, self.of_others))
+        coefficients = np.asarray(weights, np.float64)
+        value = float(coefficients @ self.values)
+        a, b = (
+            float(np.maximum(0.0, coefficients @ part @ coefficients)) for part in (self.of_hits, self.of_others)
+        )
         if not a + b > 0.0:  # NaN too
             return Estimate(value, a + b, math.inf)
         (m, n), share = self.sizes, a / (a + b)
@@ -112,9 +114,9 @@ def areas(scores: np.ndarray, positive: np.ndarray) -> Areas:
     return Areas(of_hits.mean(1), _covariance(of_hits) / m, _covariance(of_others) / n, (m, n))
 
 
-def of_area(found: Estimate, level: float = LEVEL) -> Interval:
+def of_area(estimate: Estimate, level: float = LEVEL) -> Interval:
     """The interval of an AUROC. None if the kinds are separated, so that the variance is 0."""
-    value, variance, freedom = found
+    value, variance, freedom = estimate
     if not 0.0 < value < 1.0 or not variance > 0.0:
         return NONE
     half = student(level, freedom) * math.sqrt(variance) / (value * (1.0 - value))
@@ -122,12 +124,12 @@ def of_area(found: Estimate, level: float = LEVEL) -> Interval:
     return Interval(_logistic(logit - half), _logistic(logit + half))
 
 
-def of_difference(found: Estimate, level: float = LEVEL) -> Interval:
+def of_difference(estimate: Estimate, level: float = LEVEL) -> Interval:
     """The interval of a difference of AUROCs; its variance is 0 if all rows have one order in both models."""
-    if not found.variance >= 0.0:
+    if not estimate.variance >= 0.0:
         return NONE
-    half = student(level, found.freedom) * math.sqrt(found.variance)
-    return Interval(found.value - half, found.value + half)
+    half = student(level, estimate.freedom) * math.sqrt(estimate.variance)
+    return Interval(estimate.value - half, estimate.value + half)
 
 
 def resampled(sizes: Sequence[int], seed: int, draws: int = DRAWS) -> Iterator[np.ndarray]:
@@ -155,8 +157,8 @@ def bootstrap(
 
     `figures`: counts of rows, int64 (rows,) -> float64 (figures,); NaN where the drawn rows have no such figure.
     """
-    each = [figures(counts) for some in resampled(sizes, seed, draws) for counts in some]
-    return np.array(each, np.float64)
+    by_draw = [figures(counts) for some in resampled(sizes, seed, draws) for counts in some]
+    return np.array(by_draw, np.float64)
 
 
 def of_draws(values: np.ndarray, level: float = LEVEL) -> Interval:
@@ -164,10 +166,10 @@ def of_draws(values: np.ndarray, level: float = LEVEL) -> Interval:
 
     None if more than a twentieth of the draws have none: what remains is a choice.
     """
-    found = values[~np.isnan(values)]
-    if len(found) < 0.95 * len(values) or not len(found):
+    known = values[~np.isnan(values)]
+    if len(known) < 0.95 * len(values) or not len(known):
         return NONE
-    low, high = np.quantile(found, [(1.0 - level) / 2, (1.0 + level) / 2])
+    low, high = np.quantile(known, [(1.0 - level) / 2, (1.0 + level) / 2])
     return Interval(float(low), float(high))
 
 
@@ -185,16 +187,16 @@ def _shares_below(of: np.ndarray, among: np.ndarray) -> np.ndarray:
     """For each number the share of the others that are below it; equal ones count half."""
     ordered = np.sort(among)
     below, upto = np.searchsorted(ordered, of, "left"), np.searchsorted(ordered, of, "right")
-    found: np.ndarray = (below + upto) / (2.0 * len(among))
-    return found
+    shares: np.ndarray = (below + upto) / (2.0 * len(among))
+    return shares
 
 
-def _covariance(each: np.ndarray) -> np.ndarray:
-    if each.shape[1] < 2:
-        return np.full((len(each), len(each)), math.nan)
-    centred = each - each.mean(1, keepdims=True)
-    found: np.ndarray = centred @ centred.T / (each.shape[1] - 1)
-    return found
+def _covariance(shares: np.ndarray) -> np.ndarray:
+    if shares.shape[1] < 2:
+        return np.full((len(shares), len(shares)), math.nan)
+    centred = shares - shares.mean(1, keepdims=True)
+    covariance: np.ndarray = centred @ centred.T / (shares.shape[1] - 1)
+    return covariance
 
 
 def student(level: float, freedom: float) -> float:

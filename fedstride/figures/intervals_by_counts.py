@@ -32,8 +32,8 @@ def of_rate(rate: float, rows: float) -> Interval:
 
 def of_area(area: float, deviation: float) -> Interval:
     """The interval of an AUROC with this standard deviation, within [0, 1]."""
-    found = of_estimate(Estimate(area, deviation**2, math.inf))
-    return found if found.known else Interval(max(0.0, area - Z * deviation), min(1.0, area + Z * deviation))
+    interval = of_estimate(Estimate(area, deviation**2, math.inf))
+    return interval if interval.known else Interval(max(0.0, area - Z * deviation), min(1.0, area + Z * deviation))
 
 
 def deviation_of_area(area: float, negative: float, positive: float) -> float:
@@ -47,12 +47,12 @@ def deviation_of_area(area: float, negative: float, positive: float) -> float:
 
 def deviation_from_bins(area: float, clients: Sequence[Sequence[float]]) -> float | None:
     """The same for the AUROC of all clients, from the bins of each (`score_bins.py`); None for several classes."""
-    found: list[Bins] = []
+    client_bins: list[Bins] = []
     for numbers in clients:
         columns = unpacked(numbers)
         if len(columns) != 1:
             return None
-        found += columns
-    negative = math.fsum(float(bins.negative.sum()) for bins in found)
-    positive = math.fsum(float(bins.positive.sum()) for bins in found)
+        client_bins += columns
+    negative = math.fsum(float(bins.negative.sum()) for bins in client_bins)
+    positive = math.fsum(float(bins.positive.sum()) for bins in client_bins)
     return deviation_of_area(area, negative, positive) if negative and positive else None

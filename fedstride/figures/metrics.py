@@ -48,7 +48,7 @@ class Metric:
 
 def of_score(score: Score) -> Metric:
     """The properties of a figure of predictions."""
-    found = Metric(
+    metric = Metric(
         score.better,
         unit="%" if score.percent else score.unit,
         factor=100.0 if score.percent else 1.0,
@@ -59,13 +59,18 @@ def of_score(score: Score) -> Metric:
     )
     if score.has_bins:
         words = "bins of {} classes or labels"
-        return replace(found, check=_fault_of_bins, form=lambda numbers: len(unpacked(numbers)), words=words)
-    if (own := score.figure) is not None:
+        return replace(metric, check=_fault_of_bins, form=lambda numbers: len(unpacked(numbers)), words=words)
+    if (figure := score.figure) is not None:
         words = "a state of another form"
         return replace(
-            found, least=own.least, most=own.most, check=partial(fault_of, own), form=form_of, words=words
+            metric,
+            least=figure.least,
+            most=figure.most,
+            check=partial(fault_of, figure),
+            form=form_of,
+            words=words,
         )
-    return found
+    return metric
 
 
 def _fault_of_bins(numbers: Sequence[float]) -> str | None:
@@ -182,8 +187,8 @@ def declared(name: str) -> Metric | None:
     if rule == wire.DIFFERENCE:
         return _of_difference(rest)
     symbol = rest.partition("/")[0]
-    if rule in MEASURED and name not in FACTS and (own := _own(symbol)) is not None:
-        return own
+    if rule in MEASURED and name not in FACTS and (metric := _own(symbol)) is not None:
+        return metric
     keys = (name, f"{rule}/{symbol}", f"{rule}/*") if rest else (name,)
     return next((FACTS[key] for key in keys if key in FACTS), None)
 
@@ -214,8 +219,8 @@ _recalled: dict[str, Metric] = {}  # user-defined figures, as the folders of run
 
 def described(figures: Sequence[str] | None) -> dict[str, dict[str, str]]:
     """Of those of these figures that are user-defined, what a run's folder says, for `recall`."""
-    own = {name: _own(name) for name in figures or () if name not in SCORES}
-    return {name: {"better": f.better or "", "unit": f.unit} for name, f in own.items() if f is not None}
+    metrics = {name: _own(name) for name in figures or () if name not in SCORES}
+    return {name: {"better": f.better or "", "unit": f.unit} for name, f in metrics.items() if f is not None}
 
 
 def recall(figures: Mapping[str, Mapping[str, str]]) -> None:

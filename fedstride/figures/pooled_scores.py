@@ -116,7 +116,7 @@ def sensitivity(percent: int) -> Callable[[Sequence[Sequence[float]], Sequence[f
     """The function for the sensitivity at a specificity of so many percent; else as `auroc`."""
 
     def at(clients: Sequence[Sequence[float]], weights: Sequence[float]) -> Pooled:
-        return _mean(lambda found: _detected(found, percent), clients, weights)
+        return _mean(lambda segments: _detected(segments, percent), clients, weights)
 
     return at
 
@@ -131,17 +131,19 @@ class _Bounded(NamedTuple):
 def _mean(
     of: Callable[[Segments], _Bounded], clients: Sequence[Sequence[float]], weights: Sequence[float]
 ) -> Pooled:
-    each = [of(column) for column in _columns(clients, weights) if column.negative.any() and column.positive.any()]
-    if not each:
+    figures = [
+        of(column) for column in _columns(clients, weights) if column.negative.any() and column.positive.any()
+    ]
+    if not figures:
         return Pooled(math.nan, math.nan)
-    value, error = (math.fsum(part) / len(each) for part in zip(*each, strict=True))
+    value, error = (math.fsum(part) / len(figures) for part in zip(*figures, strict=True))
     return Pooled(min(1.0, value), min(1.0, error))
 
 
 def _columns(clients: Sequence[Sequence[float]], weights: Sequence[float]) -> Iterator[Segments]:
     """The bins of each class or label in turn."""
-    found = [unpacked(numbers) for numbers in clients]
-    for column in zip(*found, strict=True):
+    by_client = [unpacked(numbers) for numbers in clients]
+    for column in zip(*by_client, strict=True):
         parts = []
         for bins, weight in zip(column, weights, strict=True):
             unit = weight / float(bins.negative.sum() + bins.positive.sum())
@@ -157,24 +159,24 @@ def _columns(clients: Sequence[Sequence[float]], weights: Sequence[float]) -> It
         yield Segments(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _area(found: Segments) -> _Bounded:
-    kept = found.positive > 0
-    mass = found.positive[kept]
-    around = _around(found, found.negative, kept)
+def _area(segments: Segments) -> _Bounded:
+    kept = segments.positive > 0
+    mass = segments.positive[kept]
+    around = _around(segments, segments.negative, kept)
     right, wrong, unknown = (
         math.fsum((mass * part).tolist()) for part in (around.below, around.above, around.beside)
     )
     pairs = right + wrong + unknown
-    negative, positive = _spread(found, found.negative), _spread(found, found.positive)
+    negative, positive = _spread(segments, segments.negative), _spread(segments, segments.positive)
     below = np.cumsum(negative) - negative / 2
     value = math.fsum((positive * below).tolist()) / (math.fsum(positive.tolist()) * math.fsum(negative.tolist()))
     return _inside(value, right / pairs, (right + unknown) / pairs)
 
 
-def _precision(found: Segments) -> _Bounded:
-    kept = found.positive > 0
-    mass, unit = found.positive[kept], found.unit[kept]
-    positive, negative = _around(found, found.positive, kept), _around(found, found.negative, kept)
+def _precision(segments: Segments) -> _Bounded:
+    kept = segments.positive > 0
+    mass, unit = segments.positive[kept], segments.unit[kept]
+    positive, negative = _around(segments, segments.positive, kept), _around(segments, segments.negative, kept)
     reach, first = np.maximum(positive.reach, mass), positive.above + unit
     least = (
         unit * first / (first + negative.reach)
@@ -183,37 +185,39 @@ def _precision(found: Segments) -> _Bounded:
     )
     total = math.fsum(mass.tolist())
     low, high = (math.fsum(part.tolist()) / total for part in (least, mass * (reach / (reach + negative.above))))
-    pieces, others = _spread(found, found.positive)[::-1], _spread(found, found.negative)[::-1]
+    pieces, others = _spread(segments, segments.positive)[::-1], _spread(segments, segments.negative)[::-1]
     hits, misses, some = np.cumsum(pieces), np.cumsum(others), pieces > 0
     parts = pieces[some] * (hits[some] / (hits[some] + misses[some]))
     return _inside(math.fsum(parts.tolist()) / math.fsum(pieces.tolist()), low, high)
 
 
-def _detected(found: Segments, percent: int) -> _Bounded:
-    edges = np.unique(np.concatenate([found.low, found.high]))
-    start, end = np.searchsorted(edges, found.low), np.searchsorted(edges, found.high)
+def _detected(segments: Segments, percent: int) -> _Bounded:
+    edges = np.unique(np.concatenate([segments.low, segments.high]))
+    start, end = np.searchsorted(edges, segments.low), np.searchsorted(edges, segments.high)
 
     def upto(place: np.ndarray, masses: np.ndarray) -> np.ndarray:
         """The mass of the bins whose place is at most that of each edge."""
         return np.cumsum(np.bincount(place, weights=masses, minlength=len(edges)))
 
-    negative, positive = float(found.negative.sum()), float(found.positive.sum())
+    negative, positive = float(segments.negative.sum()), float(segments.positive.sum())
     wanted = percent / 100 * negative * (1 - ROUNDING)
-    surely, perhaps = upto(end, found.negative), upto(start, found.negative)  # negative ones below, by edge
+    surely, perhaps = upto(end, segments.negative), upto(start, segments.negative)  # negative ones below, by edge
     from_here = (
-        positive - upto(start, found.positive) + np.bincount(start, weights=found.positive, minlength=len(edges))
+        positive
+        - upto(start, segments.positive)
+        + np.bincount(start, weights=segments.positive, minlength=len(edges))
     )
     low = from_here[int(np.argmax(surely >= wanted))] / positive
-    beyond = positive - upto(end, found.positive)  # of bins that end at a later edge
+    beyond = positive - upto(end, segments.positive)  # of bins that end at a later edge
     high = beyond[int(np.argmax(perhaps >= wanted))] / positive
-    pieces, others = _spread(found, found.positive), _spread(found, found.negative)
+    pieces, others = _spread(segments, segments.positive), _spread(segments, segments.negative)
     below = np.concatenate([[0.0], np.cumsum(others)])
     above = np.concatenate([np.cumsum(pieces[::-1])[::-1], [0.0]])
     share = percent / 100 * below[-1]
     k = max(1, int(np.argmax(below >= share * (1 - ROUNDING))))
     part = min(1.0, (share - below[k - 1]) / (below[k] - below[k - 1]))
     value = float(above[k - 1] + part * (above[k] - above[k - 1])) / float(above[0])
-    return _inside(value, *(min(1.0, max(0.0, float(each))) for each in (low, high)))
+    return _inside(value, *(min(1.0, max(0.0, float(bound))) for bound in (low, high)))
 
 
 def _inside(value: float, low: float, high: float) -> _Bounded:
@@ -222,11 +226,11 @@ def _inside(value: float, low: float, high: float) -> _Bounded:
     return _Bounded(value, max(0.0, high - value, value - low))
 
 
-def _spread(found: Segments, masses: np.ndarray) -> np.ndarray:
+def _spread(segments: Segments, masses: np.ndarray) -> np.ndarray:
     """The mass in each piece between two neighbouring edges of all bins, in ascending order."""
-    edges = np.unique(np.concatenate([found.low, found.high]))
+    edges = np.unique(np.concatenate([segments.low, segments.high]))
     some = masses > 0
-    start, end = np.searchsorted(edges, found.low[some]), np.searchsorted(edges, found.high[some])
+    start, end = np.searchsorted(edges, segments.low[some]), np.searchsorted(edges, segments.high[some])
     rate = masses[some] / (end - start)
     begins, ends = (
         np.bincount(place[order], weights=rate[order], minlength=len(edges))
@@ -238,16 +242,16 @@ def _spread(found: Segments, masses: np.ndarray) -> np.ndarray:
     return np.where(np.cumsum(bins) > 0, mass, 0.0)[:-1]  # differences of sums are not exactly 0 in a gap
 
 
-def _around(found: Segments, masses: np.ndarray, kept: np.ndarray) -> Around:
+def _around(segments: Segments, masses: np.ndarray, kept: np.ndarray) -> Around:
     """The masses around the bins `kept`, of all bins that have any."""
     some = masses > 0
-    low, high, mass = found.low[some], found.high[some], masses[some]
+    low, high, mass = segments.low[some], segments.high[some], masses[some]
     by_low, by_high = np.lexsort((mass, low)), np.lexsort((mass, high))
     upto_low, upto_high = (np.concatenate([[0.0], np.cumsum(mass[order])]) for order in (by_low, by_high))
     begun = np.searchsorted(
-        low[by_low], found.high[kept], side="left"
+        low[by_low], segments.high[kept], side="left"
     )  # bins that begin below the end of this one
-    ended = np.searchsorted(high[by_high], found.low[kept], side="right")  # bins that end below its begin
+    ended = np.searchsorted(high[by_high], segments.low[kept], side="right")  # bins that end below its begin
     below, above = upto_high[ended], upto_low[-1] - upto_low[begun]
     beside = np.where(begun == ended, 0.0, np.maximum(0.0, upto_low[begun] - below))
     return Around(below, above, upto_high[-1] - below, beside)

@@ -82,28 +82,28 @@ def _last_groups(upto: np.ndarray, most: int, least: int) -> list[int]:
     enough for one.
     """
     total, last = int(upto[-1]), len(upto) - 1
-    found: list[int] = []
+    ends: list[int] = []
     done = 0
     while done < total:
-        size = max(least, -(-(total - done) // (most - len(found))))
+        size = max(least, -(-(total - done) // (most - len(ends))))
         end = int(np.searchsorted(upto, done + size))
         before = int(upto[end - 1]) if end > 0 else 0
         alone = end <= last and before - done >= least and int(upto[end]) - before >= size
-        if alone and len(found) < most - 1:
+        if alone and len(ends) < most - 1:
             end -= 1
         if end >= last or total - int(upto[end]) < least:  # what is left is not enough for a bin
             end = last
-        found.append(end)
+        ends.append(end)
         done = int(upto[end])
-    return found
+    return ends
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
     """The next number with at most 8 significant bits that is not above the value; at least -LARGEST."""
     mantissa, exponent = np.frexp(values)
     with np.errstate(over="ignore"):
-        found: np.ndarray = np.ldexp(np.floor(mantissa * 2**BITS), exponent - BITS).clip(-LARGEST, LARGEST)
-    return found
+        floored: np.ndarray = np.ldexp(np.floor(mantissa * 2**BITS), exponent - BITS).clip(-LARGEST, LARGEST)
+    return floored
 
 
 def _below(value: float) -> float:
@@ -129,21 +129,21 @@ def unpacked(numbers: Sequence[float]) -> list[Bins]:
     values = np.array(numbers, dtype=np.float64)
     if not np.isfinite(values).all():
         raise ValueError("a number is not finite")
-    found: list[Bins] = []
+    columns: list[Bins] = []
     start = 0
     while start < len(values):
         size = values[start]
         if not (1 <= size <= MAX_BINS and size == int(size)):
             raise ValueError(f"{size:.6g} bins, expected 1 to {MAX_BINS}")
         m = int(size)
-        own = values[start + 1 : start + 2 + 3 * m]
-        if len(own) < 1 + 3 * m:
-            raise ValueError(f"{len(own)} numbers after a number of {m} bins, expected {1 + 3 * m}")
-        found.append(_checked(Bins(own[: m + 1], own[m + 1 : 2 * m + 1], own[2 * m + 1 :])))
+        column = values[start + 1 : start + 2 + 3 * m]
+        if len(column) < 1 + 3 * m:
+            raise ValueError(f"{len(column)} numbers after a number of {m} bins, expected {1 + 3 * m}")
+        columns.append(_checked(Bins(column[: m + 1], column[m + 1 : 2 * m + 1], column[2 * m + 1 :])))
         start += 2 + 3 * m
-    if len({float(bins.negative.sum() + bins.positive.sum()) for bins in found}) != 1:
-        raise ValueError("no bins" if not found else "bins of classes with different numbers of examples")
-    return found
+    if len({float(bins.negative.sum() + bins.positive.sum()) for bins in columns}) != 1:
+        raise ValueError("no bins" if not columns else "bins of classes with different numbers of examples")
+    return columns
 
 
 def _checked(bins: Bins) -> Bins:

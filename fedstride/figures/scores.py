@@ -79,16 +79,16 @@ def f1(rates: Sequence[float]) -> float:
     and are not predicted do not count. NaN if none does.
     """
     examples, predicted, right = _split(rates, 3)
-    each = zip(examples, predicted, right, strict=True)
-    return _mean(2 * r / (n + p) for n, p, r in each if n + p > 0)
+    counts = zip(examples, predicted, right, strict=True)
+    return _mean(2 * r / (n + p) for n, p, r in counts if n + p > 0)
 
 
 def _of_each(one: Callable[[float, float, float], float]) -> Callable[[Sequence[float]], float]:
     """The mean of `one(examples, predicted, right)` over classes or labels; rates and exceptions as for `f1`."""
 
     def mean(rates: Sequence[float]) -> float:
-        each = zip(*_split(rates, 3), strict=True)
-        return _mean(one(n, p, r) for n, p, r in each if n + p > 0)
+        counts = zip(*_split(rates, 3), strict=True)
+        return _mean(one(n, p, r) for n, p, r in counts if n + p > 0)
 
     return mean
 
@@ -110,7 +110,7 @@ def matthews(rates: Sequence[float]) -> float:
     """Matthews' correlation of classes and predictions, in [-1, 1]; rates as for `f1`. NaN if one is constant."""
     examples, predicted, right = _split(rates, 3)
     together = math.fsum(right) - math.fsum(n * p for n, p in zip(examples, predicted, strict=True))
-    varied = [1.0 - math.fsum(share * share for share in each) for each in (examples, predicted)]
+    varied = [1.0 - math.fsum(share * share for share in shares) for shares in (examples, predicted)]
     return together / math.sqrt(varied[0] * varied[1]) if min(varied) > 0 else math.nan
 
 
@@ -120,12 +120,12 @@ def exact_auroc(scores: np.ndarray, positive: np.ndarray) -> float:
     `scores`: float64 (n, k), a column for each class or label; `positive`: bool (n, k). The mean over columns;
     those without negative or without positive examples do not count. NaN if none does.
     """
-    return _mean(_exact_area(*each) for each in _columns(scores, positive))
+    return _mean(_exact_area(*column) for column in _columns(scores, positive))
 
 
 def exact_average_precision(scores: np.ndarray, positive: np.ndarray) -> float:
     """The sum over distinct scores of (rise of the recall) x precision, from all scores; else as `exact_auroc`."""
-    return _mean(_exact_precision(*each) for each in _columns(scores, positive))
+    return _mean(_exact_precision(*column) for column in _columns(scores, positive))
 
 
 def exact_sensitivity(percent: int) -> Callable[[np.ndarray, np.ndarray], float]:
@@ -136,7 +136,7 @@ def exact_sensitivity(percent: int) -> Callable[[np.ndarray, np.ndarray], float]
     """
 
     def at(scores: np.ndarray, positive: np.ndarray) -> float:
-        return _mean(_exact_detected(percent, *each) for each in _columns(scores, positive))
+        return _mean(_exact_detected(percent, *column) for column in _columns(scores, positive))
 
     return at
 
@@ -188,18 +188,25 @@ def r2(rates: Sequence[float]) -> float:
     Outputs that do not vary do not count. NaN if none does.
     """
     errors, values, squares = _split(rates, 3)
-    each = ((e, s - v * v) for e, v, s in zip(errors, values, squares, strict=True))
-    return _mean(1.0 - e / variance for e, variance in each if variance > 0)
+    outputs = ((e, s - v * v) for e, v, s in zip(errors, values, squares, strict=True))
+    return _mean(1.0 - e / variance for e, variance in outputs if variance > 0)
 
 
-def of_figure(name: str, found: Figure, about: str = "") -> Score:
+def of_figure(name: str, state_figure: Figure, about: str = "") -> Score:
     """The properties of a figure that is computed from states."""
 
     def pool(clients: Sequence[Sequence[float]], weights: Sequence[float]) -> Pooled:
-        return figure.pooled(found, name, clients, weights)
+        return figure.pooled(state_figure, name, clients, weights)
 
-    line = about or next(iter((type(found).__doc__ or name).splitlines()))
-    return Score(line, found.better, percent=found.unit == "%", pool=pool, figure=found, unit=found.unit)
+    line = about or next(iter((type(state_figure).__doc__ or name).splitlines()))
+    return Score(
+        line,
+        state_figure.better,
+        percent=state_figure.unit == "%",
+        pool=pool,
+        figure=state_figure,
+        unit=state_figure.unit,
+    )
 
 
 SCORES: Final[Mapping[str, Score]] = {
@@ -231,8 +238,12 @@ SCORES: Final[Mapping[str, Score]] = {
     },
     "brier": Score("mean squared error of probabilities", "smaller", most=2.0),
     **{
-        name: of_figure(name, found)
-        for name, found in (("calibration", Calibration()), ("reliability", Reliability()), ("c_index", CIndex()))
+        name: of_figure(name, state_figure)
+        for name, state_figure in (
+            ("calibration", Calibration()),
+            ("reliability", Reliability()),
+            ("c_index", CIndex()),
+        )
     },
     "rmse": Score("root of the mean squared error", "smaller", _root),
     "mae": Score("mean absolute error", "smaller"),
@@ -245,8 +256,8 @@ def score_of(name: str) -> Score | None:
     """The built-in figure of this name, or the user-defined one of a loaded file; None if there is none."""
     if name in SCORES:
         return SCORES[name]
-    own = USER_PARTS.get(METRIC, {}).get(name)
-    return None if own is None else _own(own)
+    part = USER_PARTS.get(METRIC, {}).get(name)
+    return None if part is None else _own(part)
 
 
 @lru_cache(maxsize=64)
@@ -260,7 +271,7 @@ def own_figure(part: Part) -> Figure:
         raise ConfigError(
             f"metric = {part.name!r} is not a class derived from Figure (from fedstride import Figure)"
         )
-    missing = [each for each in ("state", "value") if getattr(part.place, each) is getattr(Figure, each)]
+    missing = [method for method in ("state", "value") if getattr(part.place, method) is getattr(Figure, method)]
     if missing:
         raise ConfigError(
             f"metric = {part.name!r} has no {' and no '.join(missing)}; write it, as fedstride.Figure says"
@@ -269,8 +280,8 @@ def own_figure(part: Part) -> Figure:
         raise ConfigError(
             f"metric = {part.name!r}: better = {part.place.better!r} must be 'larger', 'smaller' or None"
         )
-    found: Figure = part.place()
-    return found
+    state_figure: Figure = part.place()
+    return state_figure
 
 
 def _split(rates: Sequence[float], count: int) -> list[Sequence[float]]:
@@ -279,5 +290,5 @@ def _split(rates: Sequence[float], count: int) -> list[Sequence[float]]:
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return math.fsum(found) / len(found) if found else math.nan
+    numbers = list(values)
+    return math.fsum(numbers) / len(numbers) if numbers else math.nan

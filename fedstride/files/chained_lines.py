@@ -90,11 +90,11 @@ def digest_of(line: str) -> str:
 def once(lines: Iterable[ChainedLine | None]) -> list[ChainedLine | None]:
     """The same lines, with None for one that is there already: a repeated line is not a second row."""
     seen: set[str] = set()
-    found: list[ChainedLine | None] = []
+    distinct: list[ChainedLine | None] = []
     for line in lines:
-        found.append(None if line is None or line.digest in seen else line)
+        distinct.append(None if line is None or line.digest in seen else line)
         seen |= set() if line is None else {line.digest}
-    return found
+    return distinct
 
 
 def follow(lines: Sequence[ChainedLine | None]) -> list[bool]:
@@ -102,12 +102,12 @@ def follow(lines: Sequence[ChainedLine | None]) -> list[bool]:
 
     None is a damaged line; of what comes after it, nothing is said.
     """
-    found = []
+    follows = []
     newest: str | None = ""
     for line in lines:
-        found.append(line is None or newest is None or line.previous == newest)
+        follows.append(line is None or newest is None or line.previous == newest)
         newest = None if line is None else line.digest
-    return found
+    return follows
 
 
 def _digest(body: bytes) -> str:

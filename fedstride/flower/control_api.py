@@ -165,8 +165,8 @@ class ControlApi:
     def nodes(self) -> list[KnownNode]:
         """The nodes that are registered now."""
         with _errors():
-            found = self._client.ListNodes(ListNodesRequest()).nodes_info
-        return [KnownNode(each.node_id, each.name, each.status, each.registered_at) for each in found]
+            infos = self._client.ListNodes(ListNodesRequest()).nodes_info
+        return [KnownNode(info.node_id, info.name, info.status, info.registered_at) for info in infos]
 
     def unregister(self, node_id: int) -> None:
         """Revoke a node's right to join."""

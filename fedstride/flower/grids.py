@@ -67,11 +67,11 @@ def nodes(grid: Grid) -> list[Node]:
     if type(grid).get_nodes is Grid.get_nodes:  # which makes an object for each id, in each round
         return [_without_key(node) for node in sorted(grid.get_node_ids())]
     keyed = has_keys(grid)
-    found = []
+    connected = []
     for info in grid.get_nodes():
         key = hashlib.sha256(info.public_key).hexdigest()[:32] if keyed and info.public_key else str(info.node_id)
-        found.append(Node(info.node_id, key, info.name, info.registered_at, info.last_activated_at))
-    return sorted(found, key=lambda node: (node.registered, node.id))
+        connected.append(Node(info.node_id, key, info.name, info.registered_at, info.last_activated_at))
+    return sorted(connected, key=lambda node: (node.registered, node.id))
 
 
 @lru_cache(maxsize=100_000)

@@ -48,13 +48,13 @@ def load(text: str) -> Signature:
     if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
         raise ConfigError(f"it is not a signature of the format {FORMAT}; make one with fedstride sign app")
     try:
-        found = Signature(**values)
+        signature = Signature(**values)
         valid = (
-            _HASH.fullmatch(found.app)
-            and _KEY.fullmatch(found.key)
-            and _SIGNATURE.fullmatch(found.signature)
-            and type(found.signed_at) is int
-            and 0 <= found.signed_at < 2**63
+            _HASH.fullmatch(signature.app)
+            and _KEY.fullmatch(signature.key)
+            and _SIGNATURE.fullmatch(signature.signature)
+            and type(signature.signed_at) is int
+            and 0 <= signature.signed_at < 2**63
         )
     except TypeError:
         valid = None
@@ -62,7 +62,7 @@ def load(text: str) -> Signature:
         raise ConfigError(
             "it is not a signature: a value is missing or of another form; make one with fedstride sign app"
         )
-    return found
+    return signature
 
 
 def key_id(public: bytes) -> str:

@@ -27,19 +27,19 @@ def client_code(package: Path, parts: Iterable[str] = ()) -> str:
     `package`: the folder of the client's package. `parts`: the files, which count as they were when this process
     loaded them. Line ends of modules do not count, and neither does compiled code.
     """
-    found = hashlib.sha256(_modules(package).encode())
+    digest = hashlib.sha256(_modules(package).encode())
     for name in sorted(parts, key=lambda part: Path(part).name):
-        found.update(f"\n{Path(name).name} {user_parts.digest_of(name)}".encode())
-    return found.hexdigest()[:DIGITS]
+        digest.update(f"\n{Path(name).name} {user_parts.digest_of(name)}".encode())
+    return digest.hexdigest()[:DIGITS]
 
 
 @cache
 def _modules(package: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, file in sorted(_files(package)):
         content = hashlib.sha256(file.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
-        found.update(f"{name} {content}\n".encode())
-    return found.hexdigest()
+        digest.update(f"{name} {content}\n".encode())
+    return digest.hexdigest()
 
 
 def _files(package: Path) -> Iterator[tuple[str, Path]]:

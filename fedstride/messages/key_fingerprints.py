@@ -35,16 +35,16 @@ def fingerprints(path: Path, what: str) -> tuple[str, ...]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise ConfigError(f"{what} {path} cannot be read: {reason}") from error
-    found = []
+    prints = []
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.startswith("#"):
             try:
-                found.append(fingerprint(line))
+                prints.append(fingerprint(line))
             except ValueError as error:
                 raise ConfigError(
                     f"{what} {path}, line {number}: {error}; each line is the .pub file of a node, as fedstride "
                     "certificates makes it"
                 ) from None
-    if not found:
+    if not prints:
         raise ConfigError(f"{what} {path} has no key; join the .pub files of the nodes: cat certs/node*.pub")
-    return tuple(sorted(set(found)))
+    return tuple(sorted(set(prints)))

@@ -52,7 +52,7 @@ class Chosen:
 
     def missing(self, present: Collection[str]) -> list[str]:
         """The names that are not present, and the patterns that none of those present has."""
-        return [each for each in self.patterns if not any(fnmatchcase(name, each) for name in present)]
+        return [pattern for pattern in self.patterns if not any(fnmatchcase(name, pattern) for name in present)]
 
     def _is_open(self, pattern: str) -> bool:
         return "*" in pattern or "?" in pattern

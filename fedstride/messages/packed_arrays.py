@@ -82,13 +82,13 @@ def unpack(record: ArrayRecord, most_arrays: int | None = None) -> ArrayRecord:
         return record
     data = memoryview(record[PACKED].data)
     described, start = description(data, most_arrays), described_bytes(data)
-    if start + sum(each[-1] for each in described) != len(data):
+    if start + sum(entry[-1] for entry in described) != len(data):
         raise ValueError("a packed model has not as many bytes as its description says")
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for name, dtype, shape, stype, size in described:
-        found[name] = Array(dtype, tuple(shape), stype, bytes(data[start : start + size]))
+        arrays[name] = Array(dtype, tuple(shape), stype, bytes(data[start : start + size]))
         start += size
-    return ArrayRecord(found)
+    return ArrayRecord(arrays)
 
 
 def described_bytes(data: memoryview) -> int:
@@ -109,7 +109,7 @@ def description(data: memoryview, most_arrays: int | None = None) -> list[Any]:
         raise ValueError("the description of a packed model has another form")
     if most_arrays is not None and len(described) > most_arrays:
         raise ValueError(f"{len(described)} arrays in a packed model, at most {most_arrays} are allowed")
-    if len({each[0] for each in described}) != len(described):
+    if len({entry[0] for entry in described}) != len(described):
         raise ValueError("a packed model has two arrays with one name")
     return described
 

@@ -89,15 +89,17 @@ def parse(message_id: str, contents: dict[str, bytes], allowance: Allowance) -> 
 
 def _check(message_id: str, contents: Mapping[str, bytes], allowance: Allowance) -> int:
     """The bytes that will be parsed. Raises ReplyError (or any error) unless this is a message of allowed size."""
-    heads = {each: head_of(content, 200 + 65 * allowance.most_objects) for each, content in contents.items()}
+    heads = {
+        object_id: head_of(content, 200 + 65 * allowance.most_objects) for object_id, content in contents.items()
+    }
     _check_kinds(message_id, heads)
-    bodies = {each: len(contents[each]) - body for each, (_, _, body) in heads.items()}
-    plain = sum(bodies[each] for each, (kind, _, _) in heads.items() if kind != CHUNK)
+    bodies = {object_id: len(contents[object_id]) - body for object_id, (_, _, body) in heads.items()}
+    plain = sum(bodies[object_id] for object_id, (kind, _, _) in heads.items() if kind != CHUNK)
     _at_most("bytes beside the data of its arrays", plain, allowance.most_plain_bytes)
     joined = 0
-    for each, (kind, children, body) in heads.items():
+    for object_id, (kind, children, body) in heads.items():
         if kind == "Array":
-            joined += _joined_bytes(contents[each][body:], [bodies[child] for child in children])
+            joined += _joined_bytes(contents[object_id][body:], [bodies[child] for child in children])
     _at_most("bytes that its arrays declare", joined, allowance.most_bytes)
     return plain
 
@@ -145,8 +147,8 @@ def _check_extent(content: RecordDict, allowance: Allowance) -> None:
         _at_most("characters in the name of a record", len(name), MAX_NAME)
     records = array_records(content).values()
     _at_most("arrays", sum(map(len, records)), allowance.most_arrays)
-    found = sum(size_of(array) for record in records for array in record.values())
-    _at_most("bytes in its arrays", found, allowance.most_bytes)
+    size = sum(size_of(array) for record in records for array in record.values())
+    _at_most("bytes in its arrays", size, allowance.most_bytes)
 
 
 def _check_value(name: str, value: Any) -> None:
@@ -157,6 +159,6 @@ def _check_value(name: str, value: Any) -> None:
             _at_most(f"characters in {name!r}", len(item), MAX_TEXT)
 
 
-def _at_most(what: str, found: int, most: int) -> None:
-    if found > most:
-        raise ReplyError(f"{found} {what}, at most {most} are allowed")
+def _at_most(what: str, count: int, most: int) -> None:
+    if count > most:
+        raise ReplyError(f"{count} {what}, at most {most} are allowed")

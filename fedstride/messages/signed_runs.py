@@ -63,22 +63,26 @@ class MessageForm:
         """How a message of this kind differs from this form; empty if it does not."""
         config = asked.config
         allowed = {*self.fixed, *self.varies}
-        found = [f"it has the key {key!r}" for key in sorted(config.keys() - allowed)]
-        needed = {*self.fixed, *(key for key, each in self.varies.items() if not each.optional)}
-        found += [f"it has no {key!r}" for key in sorted(needed - config.keys())]
-        found += [
+        differences = [f"it has the key {key!r}" for key in sorted(config.keys() - allowed)]
+        needed = {*self.fixed, *(key for key, varies in self.varies.items() if not varies.optional)}
+        differences += [f"it has no {key!r}" for key in sorted(needed - config.keys())]
+        differences += [
             f"another {key!r}" for key in self.fixed if key in config and not same(config[key], self.fixed[key])
         ]
-        found += [
-            f"{key!r} is not {each}"
-            for key, each in self.varies.items()
-            if key in config and not each.allows(config[key])
+        differences += [
+            f"{key!r} is not {varies}"
+            for key, varies in self.varies.items()
+            if key in config and not varies.allows(config[key])
         ]
-        found += [f"it has the record {name!r}" for name in sorted(asked.records.keys() - self.records.keys())]
+        differences += [
+            f"it has the record {name!r}" for name in sorted(asked.records.keys() - self.records.keys())
+        ]
         missing = self.records.keys() - asked.records.keys() - set(self.optional)
-        found += [f"it has no record {name!r}" for name in sorted(missing)]
+        differences += [f"it has no record {name!r}" for name in sorted(missing)]
         both = sorted(asked.records.keys() & self.records.keys())
-        return found + [f"other arrays in {name!r}" for name in both if asked.records[name] != self.records[name]]
+        return differences + [
+            f"other arrays in {name!r}" for name in both if asked.records[name] != self.records[name]
+        ]
 
 
 class MessageContent(NamedTuple):
@@ -110,11 +114,11 @@ class Terms:
         forms = [form for form in self.forms if form.kind == asked.kind]
         if not forms:
             raise UnlikeError(f"no message of the kind {asked.kind!r}")
-        differences = sorted(((form.differences(asked), form) for form in forms), key=lambda each: len(each[0]))
-        found, form = differences[0]
-        if found:
-            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-            raise UnlikeError(f"unlike the signed {form.name!r}: {found[0]}{more}")
+        differences = sorted(((form.differences(asked), form) for form in forms), key=lambda pair: len(pair[0]))
+        fewest, form = differences[0]
+        if fewest:
+            more = f" and {len(fewest) - 1} more" if len(fewest) > 1 else ""
+            raise UnlikeError(f"unlike the signed {form.name!r}: {fewest[0]}{more}")
         return form
 
     def fault(self, now: float) -> str:
@@ -126,7 +130,7 @@ class Terms:
     def body(self) -> str:
         """As canonical JSON."""
         return canonical(
-            {each.name: getattr(self, each.name) for each in fields(self)}
+            {field.name: getattr(self, field.name) for field in fields(self)}
             | {"forms": _plain_forms(self.forms), "nodes": list(self.nodes)}
         )
 
@@ -198,57 +202,59 @@ def _plain_forms(forms: Iterable[MessageForm]) -> dict[str, Any]:
         for key, value in listed[0].fixed.items()
         if all(key in form.fixed and same(form.fixed[key], value) for form in listed)
     }
-    own = [
+    plain_forms = [
         {
             "name": form.name,
             "kind": form.kind,
             "fixed": {key: value for key, value in form.fixed.items() if key not in common},
-            "varies": {key: each.plain() for key, each in form.varies.items()},
+            "varies": {key: varies.plain() for key, varies in form.varies.items()},
             "records": dict(form.records),
             "optional": sorted(form.optional),
         }
         for form in listed
     ]
-    return {"all": common, "each": own}
+    return {"all": common, "each": plain_forms}
 
 
 def _terms(values: Any) -> Terms:
     """Raises ValueError, TypeError or KeyError for values of another form."""
-    names = {each.name for each in fields(Terms)}
+    names = {field.name for field in fields(Terms)}
     _require(isinstance(values, dict) and values.keys() == names, "other keys")
-    found = Terms(**values | {"forms": _forms(values["forms"]), "nodes": tuple(values["nodes"])})
-    _require(_is(found.app, _HASH) and _is(found.run, _WORD) and _is(found.nonce, _NONCE), "app, run or nonce")
-    texts = isinstance(found.run_config, dict) and all(isinstance(each, str) for each in found.run_config.values())
-    _require(texts and type(found.resumes) is bool, "run_config or resumes")
-    _require(len(found.nodes) <= MOST_NODES and all(_is(each, _PRINT) for each in found.nodes), "nodes")
-    numbers = found.rounds, found.messages, found.signed_at, found.expires
-    _require(all(type(each) is int and 0 <= each < 2**62 for each in numbers), "a number")
-    _require(0 <= found.rounds <= MOST_ROUNDS, "rounds")
-    _require(0 < found.expires - found.signed_at <= MOST_DAYS * DAY, f"valid for more than {MOST_DAYS} days")
-    return found
+    terms = Terms(**values | {"forms": _forms(values["forms"]), "nodes": tuple(values["nodes"])})
+    _require(_is(terms.app, _HASH) and _is(terms.run, _WORD) and _is(terms.nonce, _NONCE), "app, run or nonce")
+    texts = isinstance(terms.run_config, dict) and all(
+        isinstance(value, str) for value in terms.run_config.values()
+    )
+    _require(texts and type(terms.resumes) is bool, "run_config or resumes")
+    _require(len(terms.nodes) <= MOST_NODES and all(_is(node, _PRINT) for node in terms.nodes), "nodes")
+    numbers = terms.rounds, terms.messages, terms.signed_at, terms.expires
+    _require(all(type(number) is int and 0 <= number < 2**62 for number in numbers), "a number")
+    _require(0 <= terms.rounds <= MOST_ROUNDS, "rounds")
+    _require(0 < terms.expires - terms.signed_at <= MOST_DAYS * DAY, f"valid for more than {MOST_DAYS} days")
+    return terms
 
 
 def _forms(values: Any) -> tuple[MessageForm, ...]:
     _require(values.keys() == {"all", "each"} and 0 < len(values["each"]) <= MOST_FORMS, "forms")
-    found = []
-    for each in values["each"]:
-        _require(each.keys() == {"name", "kind", "fixed", "varies", "records", "optional"}, "a form")
-        fixed, varies = values["all"] | each["fixed"], {key: Varies.of(it) for key, it in each["varies"].items()}
+    forms = []
+    for plain in values["each"]:
+        _require(plain.keys() == {"name", "kind", "fixed", "varies", "records", "optional"}, "a form")
+        fixed, varies = values["all"] | plain["fixed"], {key: Varies.of(it) for key, it in plain["varies"].items()}
         _require(all(map(is_value, fixed.values())) and not fixed.keys() & varies.keys(), "values of a form")
-        texts = each["name"], each["kind"], *each["records"].values(), *each["optional"]
+        texts = plain["name"], plain["kind"], *plain["records"].values(), *plain["optional"]
         _require(all(isinstance(text, str) for text in texts), "names of a form")
-        _require(all(name in each["records"] for name in each["optional"]), "records of a form")
-        found.append(
-            MessageForm(each["name"], each["kind"], fixed, varies, each["records"], tuple(each["optional"]))
+        _require(all(name in plain["records"] for name in plain["optional"]), "records of a form")
+        forms.append(
+            MessageForm(plain["name"], plain["kind"], fixed, varies, plain["records"], tuple(plain["optional"]))
         )
-    _require(len({form.name for form in found}) == len(found), "two forms of one name")
-    return tuple(found)
+    _require(len({form.name for form in forms}) == len(forms), "two forms of one name")
+    return tuple(forms)
 
 
 def is_value(value: Any) -> bool:
     """Whether a value of a config can be signed: a number that is finite, a text, a bool, or a list of them."""
-    each = value if isinstance(value, list) else [value]
-    return all(type(one) in (bool, int, str) or (type(one) is float and math.isfinite(one)) for one in each)
+    values = value if isinstance(value, list) else [value]
+    return all(type(one) in (bool, int, str) or (type(one) is float and math.isfinite(one)) for one in values)
 
 
 def _is(value: Any, form: re.Pattern[str]) -> bool:

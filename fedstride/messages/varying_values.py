@@ -34,17 +34,17 @@ class Varies:
     def __post_init__(self) -> None:
         """Raises ValueError for what is no type and range."""
         kind = KINDS.get(self.kind) if isinstance(self.kind, str) else None
-        if kind is None or not all(_is(kind, each) for each in (self.least, self.most)):
+        if kind is None or not all(_is(kind, limit) for limit in (self.least, self.most)):
             raise ValueError(f"{self.kind!r} from {self.least!r} to {self.most!r} is no type with a range")
         if self.most_values is not None and (type(self.most_values) is not int or self.most_values < 1):
             raise ValueError(f"a list of at most {self.most_values!r} values")
-        if not all(type(each) is bool for each in (self.optional, self.once, self.rises)):
+        if not all(type(flag) is bool for flag in (self.optional, self.once, self.rises)):
             raise ValueError("optional, once and rises are true or false")
 
     @classmethod
     def of(cls, plain: object) -> Varies:
         """What `plain` describes. Raises ValueError if it describes nothing."""
-        if not isinstance(plain, dict) or plain.keys() != {each.name for each in fields(cls)}:
+        if not isinstance(plain, dict) or plain.keys() != {field.name for field in fields(cls)}:
             raise ValueError("a value that varies has other keys than its type and range")
         return cls(**plain)
 
@@ -59,8 +59,8 @@ class Varies:
         return isinstance(value, list) and len(value) <= self.most_values and all(map(self._has, value))
 
     def __str__(self) -> str:
-        each = f"{self.kind} from {self.least} to {self.most}"
-        return each if self.most_values is None else f"at most {self.most_values} of {each}"
+        text = f"{self.kind} from {self.least} to {self.most}"
+        return text if self.most_values is None else f"at most {self.most_values} of {text}"
 
     def _has(self, value: Any) -> bool:
         return _is(KINDS[self.kind], value) and self.least <= value <= self.most

@@ -47,14 +47,14 @@ def sample(stream: Keystream, sigma: int, count: int) -> np.ndarray:
     """
     if not 1 <= sigma <= MOST_SIGMA:
         raise ValueError(f"sigma = {sigma} is not a whole number from 1 to {MOST_SIGMA}")
-    found = np.empty(count, np.int64)
+    samples = np.empty(count, np.int64)
     have = 0
     while have < count:
         candidates = min(_AT_ONCE, int((count - have) / ACCEPTED) + 64)
         accepted = _accepted(stream, sigma, candidates)[: count - have]
-        found[have : have + len(accepted)] = accepted
+        samples[have : have + len(accepted)] = accepted
         have += len(accepted)
-    return found
+    return samples
 
 
 def _accepted(stream: Keystream, sigma: int, candidates: int) -> np.ndarray:
@@ -67,21 +67,21 @@ def _accepted(stream: Keystream, sigma: int, candidates: int) -> np.ndarray:
     inside &= ~((sign == 1) & (x == 0))
     exponent = 2 * sigma * u + (x - sigma) ** 2
     inside &= _below_exp(third, exponent, 2 * sigma**2, stream.more)
-    found: np.ndarray = np.where(sign == 1, -x, x)[inside]
-    return found
+    samples: np.ndarray = np.where(sign == 1, -x, x)[inside]
+    return samples
 
 
 def _geometric(words: np.ndarray, more: Callable[[], int]) -> np.ndarray:
     """For each uniform number the largest k with which it is below e^-k, int64."""
     logs = -np.log((words.astype(np.float64) + 0.5) / _WORD)
-    found = np.floor(logs).astype(np.int64)
+    largest = np.floor(logs).astype(np.int64)
     unsure = (np.abs(logs - np.rint(logs)) <= _UNSURE * (1.0 + logs)) | (words < _FEW)
     for at in np.flatnonzero(unsure):
         uniform, k = _Uniform(int(words[at]), more), 0
         while uniform.is_below_exp(k + 1, 1):
             k += 1
-        found[at] = k
-    return found
+        largest[at] = k
+    return largest
 
 
 def _below_exp(words: np.ndarray, numerators: np.ndarray, denominator: int, more: Callable[[], int]) -> np.ndarray:

@@ -167,10 +167,10 @@ def epsilon(noise_multiplier: float, releases: int, delta: float) -> float:
 
 
 def _by_order(orders: np.ndarray, rho: float, delta: float) -> np.ndarray:
-    found: np.ndarray = (
+    epsilons: np.ndarray = (
         orders * rho + (-math.log(delta) - np.log(orders)) / (orders - 1.0) + np.log1p(-1.0 / orders)
     )
-    return found
+    return epsilons
 
 
 # ---------------------------------------------------------------- adaptive clipping

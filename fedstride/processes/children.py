@@ -59,13 +59,13 @@ def inherit_orphans() -> None:
 
 def children(pid: int) -> list[int]:
     """The children of a process, as far as they can be seen: /proc may hide them."""
-    found: list[int] = []
+    pids: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+            pids += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
     except (OSError, ValueError):
-        return found
-    return found
+        return pids
+    return pids
 
 
 def kept(parent: int, work: Callable[[], int]) -> int:

@@ -25,8 +25,8 @@ def run(command: Callable[[], object]) -> None:
         end: SystemExit | None = None
         try:
             _run(command)
-        except SystemExit as found:
-            end = found
+        except SystemExit as raised:
+            end = raised
         missing = None if end is not None and end.code else streams.missing()
         if missing is not None:
             said = f"error: the output is not complete: it could not be written ({missing.strerror})"

@@ -61,9 +61,9 @@ class Outputs:
 
     def missing(self) -> OSError | None:
         """Why output is missing that somebody may look for; None if all was written, or the reader has gone."""
-        for each in self._streams:
-            each.flush()
-        lost = [each.lost for each in self._streams if each.lost is not None]
+        for stream in self._streams:
+            stream.flush()
+        lost = [stream.lost for stream in self._streams if stream.lost is not None]
         return next((error for error in lost if error.errno not in GONE), None)
 
 
@@ -74,6 +74,6 @@ def lasting() -> Iterator[Outputs]:
     made = [None if stream is None else Lasting(stream) for stream in before]
     sys.stdout, sys.stderr = made  # a process without a stream has None there
     try:
-        yield Outputs([each for each in made if each is not None])
+        yield Outputs([stream for stream in made if stream is not None])
     finally:
         sys.stdout, sys.stderr = before

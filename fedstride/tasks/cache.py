@@ -49,8 +49,8 @@ def cached(
     """
     text = _text(kind, key)
     folder = _folder(kind, text)
-    if (found := _read(folder)) is not None:
-        return found
+    if (arrays := _read(folder)) is not None:
+        return arrays
     made = make()
     if os.path.lexists(folder):
         _log.warning("the cache entry %s was damaged or incomplete, and is made again", folder)

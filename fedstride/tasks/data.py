@@ -121,12 +121,12 @@ def digest(config: Task) -> str:
 @lru_cache(maxsize=4)
 def _digest(name: str, settings: str) -> str:
     data = _load(name, settings)
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for array in (data.train_x, data.train_y, data.test_x, data.test_y, data.groups):
         if array is not None:
-            found.update(f"{array.dtype} {array.shape}".encode())
-            found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return found.hexdigest()
+            hasher.update(f"{array.dtype} {array.shape}".encode())
+            hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return hasher.hexdigest()
 
 
 @lru_cache(maxsize=4)

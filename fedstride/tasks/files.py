@@ -28,14 +28,14 @@ def files_in(folder: Path) -> list[Path]:
 
 def signature(paths: Iterable[Path]) -> list[list[str | int]]:
     """Names, sizes and modification times, for the key of a cache entry: changes if a file changes."""
-    found: list[list[str | int]] = []
+    files: list[list[str | int]] = []
     for path in paths:
         try:
             status = path.stat()
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
-        found.append([str(path), status.st_size, status.st_mtime_ns])
-    return found
+        files.append([str(path), status.st_size, status.st_mtime_ns])
+    return files
 
 
 def digest(files: Iterable[tuple[Path, int]], folder: Path) -> str:

@@ -58,9 +58,9 @@ def chosen_figures(spec: Spec, names: Sequence[str] | None = None) -> tuple[str,
 
 def figures_of(target: Target) -> tuple[str, ...]:
     """The figures that a task with this target can have, user-defined ones last."""
-    own = [name for name in USER_PARTS.get(METRIC, {}) if name not in FIGURES[target]]
-    found = {name: score.figure for name in own if (score := score_of(name)) is not None}
-    return (*FIGURES[target], *(name for name, figure in found.items() if figure and target in figure.predicts))
+    names = [name for name in USER_PARTS.get(METRIC, {}) if name not in FIGURES[target]]
+    figures = {name: score.figure for name in names if (score := score_of(name)) is not None}
+    return (*FIGURES[target], *(name for name, figure in figures.items() if figure and target in figure.predicts))
 
 
 def check_figures(spec: Spec, names: Sequence[str]) -> None:
@@ -128,10 +128,10 @@ def _per_output(loss: Callable[..., torch.Tensor]) -> Loss:
     return mean
 
 
-def _reduced(each: torch.Tensor, reduction: str) -> torch.Tensor:
+def _reduced(losses: torch.Tensor, reduction: str) -> torch.Tensor:
     if reduction == "none":
-        return each
-    return each.mean() if reduction == "mean" else each.sum()
+        return losses
+    return losses.mean() if reduction == "mean" else losses.sum()
 
 
 def _cross_entropy(outputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
@@ -184,7 +184,7 @@ def _per_class(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tens
     count = outputs.shape[1]
     predicted = outputs.argmax(1)
     hits = targets[predicted == targets]
-    return tuple(torch.bincount(each, minlength=count).double() for each in (targets, predicted, hits))
+    return tuple(torch.bincount(classes, minlength=count).double() for classes in (targets, predicted, hits))
 
 
 def _balanced(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -213,8 +213,8 @@ def _ranked_labels(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.
 
 
 def _top5(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    found = outputs.topk(min(5, outputs.shape[1]), dim=1).indices == targets[:, None]
-    return found.any(1).double().sum()[None]
+    hits = outputs.topk(min(5, outputs.shape[1]), dim=1).indices == targets[:, None]
+    return hits.any(1).double().sum()[None]
 
 
 def _label_right(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -224,7 +224,7 @@ def _label_right(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 def _label_counts(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     predicted, true = outputs > 0, targets > 0.5
-    return torch.cat([each.double().sum(0) for each in (true, predicted, true & predicted)])
+    return torch.cat([labels.double().sum(0) for labels in (true, predicted, true & predicted)])
 
 
 def _squared(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

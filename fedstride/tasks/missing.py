@@ -51,8 +51,8 @@ def divided(said: Sequence[str], columns: Sequence[Column]) -> tuple[str, tuple[
 
     Raises ConfigError for two rules of one kind, for a column that is none of these, and for what is no rule.
     """
-    of_all = [each for each in said if "=" not in each]
-    single = tuple(each for each in said if "=" in each)
+    of_all = [rule for rule in said if "=" not in rule]
+    single = tuple(rule for rule in said if "=" in rule)
     if len(of_all) > 1:
         raise ConfigError(
             f"missing = {list(said)} is not allowed: it has {len(of_all)} rules for all columns; write those of "
@@ -64,24 +64,24 @@ def divided(said: Sequence[str], columns: Sequence[Column]) -> tuple[str, tuple[
 
 def rules_of(of_all: str, single: Sequence[str], columns: Sequence[Column]) -> Mapping[str, Rule]:
     """The rule of each column, by name, in order. Raises ConfigError as `divided` does."""
-    found = dict.fromkeys((column.name for column in columns), Rule.parse(of_all))
+    rules = dict.fromkeys((column.name for column in columns), Rule.parse(of_all))
     seen = set()
     for text in single:
         name, _, rule = text.partition("=")
         name = name.strip()
-        if name not in found or name in seen:
-            what = "has two rules" if name in seen else f"is none of {', '.join(found) or 'the named columns'}"
+        if name not in rules or name in seen:
+            what = "has two rules" if name in seen else f"is none of {', '.join(rules) or 'the named columns'}"
             raise ConfigError(f"missing: the column {name[:60]!r} {what[:300]}; write one rule as COLUMN=RULE")
-        found[name] = Rule.parse(rule.strip())
+        rules[name] = Rule.parse(rule.strip())
         seen.add(name)
-    return found
+    return rules
 
 
 def with_indicators(x: np.ndarray, columns: Sequence[Column], rules: Mapping[str, Rule]) -> np.ndarray:
     """x (n, width of the columns), in which missing cells are NaN, with the indicators at the end."""
-    found, at = [x], 0
+    blocks, at = [x], 0
     for column in columns:
         if rules[column.name].indicator:
-            found.append(np.isnan(x[:, [at]]).astype(x.dtype))
+            blocks.append(np.isnan(x[:, [at]]).astype(x.dtype))
         at += column.width
-    return np.concatenate(found, axis=1) if len(found) > 1 else x
+    return np.concatenate(blocks, axis=1) if len(blocks) > 1 else x

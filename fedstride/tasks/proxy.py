@@ -35,7 +35,7 @@ def positions(labels: np.ndarray, counts: list[int], what: str) -> np.ndarray:
     """
     if not sum(counts):
         raise DataError(f"task.proxy_examples takes no example of any class; it must be at least {len(counts)}")
-    found = []
+    taken = []
     for c, wanted in enumerate(counts):
         members = np.flatnonzero(labels == c)
         if wanted >= max(1, len(members)):
@@ -43,5 +43,5 @@ def positions(labels: np.ndarray, counts: list[int], what: str) -> np.ndarray:
                 f"task.proxy_examples takes {wanted} {what} examples of class {c}, which has {len(members)}, and "
                 "at least one must be left; choose a smaller number"
             )
-        found.append(seeds.generator(0, "proxy", c).permutation(members)[:wanted])
-    return np.sort(np.concatenate(found).astype(np.int64))
+        taken.append(seeds.generator(0, "proxy", c).permutation(members)[:wanted])
+    return np.sort(np.concatenate(taken).astype(np.int64))

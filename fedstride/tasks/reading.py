@@ -91,7 +91,7 @@ class Reading:
 
     def flatten(self) -> dict[str, Any]:
         """The values that are not the default, as plain values of a ConfigRecord."""
-        plain = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
+        plain = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         return {
             f"reading.{name}": list(value) if isinstance(value, tuple) else value
             for name, (value, default) in plain.items()
@@ -101,9 +101,9 @@ class Reading:
     @classmethod
     def unflatten(cls, record: Mapping[str, Any]) -> Reading:
         """What `flatten` converted. Raises TypeError or ValueError for values of another type."""
-        found: dict[str, Any] = {}
-        for each in fields(cls):
-            default: Any = each.default
-            kind, value = type(default), record.get(f"reading.{each.name}", default)
-            found[each.name] = tuple(str(item) for item in value) if kind is tuple else kind(value)
-        return cls(**found)
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            default: Any = field.default
+            kind, value = type(default), record.get(f"reading.{field.name}", default)
+            values[field.name] = tuple(str(item) for item in value) if kind is tuple else kind(value)
+        return cls(**values)

@@ -98,13 +98,13 @@ class Spec:
 
     def statistics(self) -> dict[str, list[float]]:
         """What `federated` computes, by its name in a message; without what is empty."""
-        each = {name: list(getattr(self, name)) for name in STATISTICS}
-        return {name: values for name, values in each.items() if values}
+        by_name = {name: list(getattr(self, name)) for name in STATISTICS}
+        return {name: values for name, values in by_name.items() if values}
 
-    def with_statistics(self, found: Statistics) -> Spec:
+    def with_statistics(self, statistics: Statistics) -> Spec:
         """The same with these statistics."""
-        each: dict[str, Any] = {name: tuple(float(x) for x in values) for name, values in found.items()}
-        return replace(self, **each, federated=self.federated and not found)
+        numbers: dict[str, Any] = {name: tuple(float(x) for x in values) for name, values in statistics.items()}
+        return replace(self, **numbers, federated=self.federated and not statistics)
 
     def flatten(self) -> dict[str, Any]:
         """As plain values of a ConfigRecord, which has no empty lists of unknown type."""
@@ -125,7 +125,7 @@ class Spec:
     def unflatten(cls, record: Mapping[str, Any]) -> Spec:
         """What `flatten` converted. Raises ConfigError for missing or invalid values."""
         try:
-            found: dict[str, Any] = {
+            statistics: dict[str, Any] = {
                 name: tuple(float(x) for x in record.get(f"spec.{name}", ())) for name in STATISTICS
             }
             spec = cls(
@@ -137,7 +137,7 @@ class Spec:
                 outputs=int(record["spec.outputs"]),
                 target=Target(record["spec.target"]),
                 scale=float(record["spec.scale"]),
-                **found,
+                **statistics,
                 names=tuple(str(name) for name in record.get("spec.names", ())),
                 reading=Reading.unflatten(record),
             )

@@ -70,7 +70,7 @@ class AttackedGrid(CohortGrid):
 
     def _taken(self, reply: Message) -> list[Message]:
         message_id = reply.metadata.reply_to_message_id
-        of_round = next((each for each in self._rounds if message_id in each.sent), None)
+        of_round = next((training for training in self._rounds if message_id in training.sent), None)
         if of_round is None:
             return [reply]
         of_round.replies[message_id] = reply
@@ -121,22 +121,22 @@ def _start(sent: Message, record: str) -> tuple[Arrays, Mapping[str, Held]]:
 
 def updates_in(sent: Message, reply: Message) -> Updates:
     """The update of each parameter: the model minus the sent one; other records are updates themselves."""
-    found = {}
+    updates = {}
     for name, record in array_records(reply.content).items():
         start, held = _start(sent, name)
         for key, array in taken_out(views(record), held).items():
             if not is_buffer(key, array):
-                found[name, key] = array.astype(np.float64) - start.get(key, 0.0)
-    return found
+                updates[name, key] = array.astype(np.float64) - start.get(key, 0.0)
+    return updates
 
 
 def replace(
-    attack: Attack, sent: Message, reply: Message, own: Updates, known: Sequence[Updates], present: Present
+    attack: Attack, sent: Message, reply: Message, updates: Updates, known: Sequence[Updates], present: Present
 ) -> Message:
     """The attacker's reply, made from its honest one."""
     new = {}
-    for key, update in own.items():
-        others = [each[key] for each in known if key in each]
+    for key, update in updates.items():
+        others = [client_updates[key] for client_updates in known if key in client_updates]
         if len(others) == len(known) and (known or not attack.colludes):
             new[key] = attack.update(update, others, present)
     content: dict[str, Any] = with_updates(sent, reply, new)

@@ -44,15 +44,15 @@ class ChoosingGrid(AttackedGrid):
         first = present.attackers[0]
         server_round = cast(int, config_records(sent[first].content)[wire.CONFIG][wire.SERVER_ROUND])
         form = _of_model(updates_in(sent[first], replies[first]))
-        own = _vector(form)
+        update = _vector(form)
         honest = [_vector(_of_model(updates_in(sent[client], replies[client]))) for client in present.honest]
         self._running = _running(self._running, honest)
-        known = Known(own, honest, self._running, self._random(server_round, len(own)))
+        known = Known(update, honest, self._running, self._random(server_round, len(update)))
         strategy = self._judge.strategy
         bound = longest(
             strategy.screening,
             strategy.learnt,
-            [float(np.linalg.norm(each)) for each in honest],
+            [float(np.linalg.norm(vector)) for vector in honest],
             present.attackers,
             norm({name: strategy.sent[name] for name in Layout.of(strategy.sent).parameters}),
         )

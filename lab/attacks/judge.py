@@ -33,14 +33,14 @@ class Judge:
         if record is None:
             return -math.inf
         following = strategy.next_model
-        found = self._evaluation(record if following is None else record_of(following), server_round)["test/loss"]
-        assert isinstance(found, float)
-        return found if math.isfinite(found) else math.inf
+        loss = self._evaluation(record if following is None else record_of(following), server_round)["test/loss"]
+        assert isinstance(loss, float)
+        return loss if math.isfinite(loss) else math.inf
 
     def _copied(self) -> NormAnalysis:
         """The strategy with a state of its own; what it only reads (examples at the server) is not copied."""
         held = [getattr(part, "proxy", None) for part in self.strategy.stack.parts]
-        return copy.deepcopy(self.strategy, {id(each): each for each in held if each is not None})
+        return copy.deepcopy(self.strategy, {id(proxy): proxy for proxy in held if proxy is not None})
 
 
 @contextmanager

@@ -35,8 +35,8 @@ def audit(config: Config, spec: Spec, arrays: ArrayRecord, client: int) -> str:
     trained, others, where = _rows(config, spec, client)
     if not len(others):
         return "Not tested: no row was held out at the site, and the task has no test set."
-    found = tested(network, trained, others, config.seed, client)
-    return sentence(*found, f"the smallest site, {client}", where)
+    figures = tested(network, trained, others, config.seed, client)
+    return sentence(*figures, f"the smallest site, {client}", where)
 
 
 def _rows(config: Config, spec: Spec, client: int) -> tuple[Examples, Examples, str]:
@@ -50,8 +50,8 @@ def _rows(config: Config, spec: Spec, client: int) -> tuple[Examples, Examples, 
     y: np.ndarray
     source: data.Data | None = None
     if files := getattr(config.partition, "files", None):
-        own = loading.load(Path(files[client]).expanduser(), spec)
-        x, y, draws = own.x, own.y, own.draws(config.split_seed)
+        rows = loading.load(Path(files[client]).expanduser(), spec)
+        x, y, draws = rows.x, rows.y, rows.draws(config.split_seed)
         positions = np.arange(len(y))
     else:
         source = data.load(config.task)

@@ -60,9 +60,9 @@ class Attack:
         """The clients whose updates the attack is computed from."""
         return ()
 
-    def update(self, own: np.ndarray, known: Sequence[np.ndarray], present: Present) -> np.ndarray:
+    def update(self, update: np.ndarray, known: Sequence[np.ndarray], present: Present) -> np.ndarray:
         """u for one parameter, from the attacker's own update and the known ones; all float64, of one shape."""
-        return own
+        return update
 
     def examples(self, count: int) -> int:
         """The number of examples that is reported."""
@@ -75,9 +75,9 @@ class SignFlip(Attack):
     def __init__(self, settings: Attackers) -> None:
         pass
 
-    def update(self, own: np.ndarray, known: Sequence[np.ndarray], present: Present) -> np.ndarray:
+    def update(self, update: np.ndarray, known: Sequence[np.ndarray], present: Present) -> np.ndarray:
         """The reversed update."""
-        return -own
+        return -update
 
 
 class ScaledUpdate(Attack):
@@ -86,9 +86,9 @@ class ScaledUpdate(Attack):
     def __init__(self, settings: Scaled) -> None:
         self.factor = settings.factor
 
-    def update(self, own: np.ndarray, known: Sequence[np.ndarray], present: Present) -> np.ndarray:
+    def update(self, update: np.ndarray, known: Sequence[np.ndarray], present: Present) -> np.ndarray:
         """A multiple of the update."""
-        return self.factor * own
+        return self.factor * update
 
 
 class ALittleIsEnough(Attack):
@@ -103,7 +103,7 @@ class ALittleIsEnough(Attack):
         """Those that `knowledge` names."""
         return present.attackers if self.settings.knowledge == "attackers" else present.honest
 
-    def update(self, own: np.ndarray, known: Sequence[np.ndarray], present: Present) -> np.ndarray:
+    def update(self, update: np.ndarray, known: Sequence[np.ndarray], present: Present) -> np.ndarray:
         """The mean minus z standard deviations."""
         z = self.settings.z
         if z == 0.0:
@@ -134,7 +134,7 @@ class InnerProductManipulation(Attack):
         """Those that `knowledge` names."""
         return present.attackers if self.settings.knowledge == "attackers" else present.honest
 
-    def update(self, own: np.ndarray, known: Sequence[np.ndarray], present: Present) -> np.ndarray:
+    def update(self, update: np.ndarray, known: Sequence[np.ndarray], present: Present) -> np.ndarray:
         """The reversed mean, times epsilon."""
         return np.asarray(-self.settings.epsilon * np.mean(known, axis=0))
 
@@ -151,7 +151,7 @@ class Mimic(Attack):
         """The first honest client in the drawn order."""
         return [client for client in present.order if client in present.honest][:1]
 
-    def update(self, own: np.ndarray, known: Sequence[np.ndarray], present: Present) -> np.ndarray:
+    def update(self, update: np.ndarray, known: Sequence[np.ndarray], present: Present) -> np.ndarray:
         """The update of the target."""
         return known[0]
 

@@ -43,7 +43,7 @@ WITHIN_THE_BOUND = 0.999
 class Known(NamedTuple):
     """What the attackers know of a round: updates as vectors of all parameters, float64."""
 
-    own: np.ndarray  # of the first attacker, from honest training
+    update: np.ndarray  # of the first attacker, from honest training
     honest: list[np.ndarray]  # of the other clients, in the order of client ids; at least one
     running: np.ndarray  # r, with this round's m in it
     random: np.ndarray
@@ -64,10 +64,10 @@ class Worst(Attack):
 
 def directions(known: Known) -> list[np.ndarray]:
     """The directions at the head of the module, of length 1, without those of length 0."""
-    own, running, other = known.own, known.running, known.honest[0]
+    update, running, other = known.update, known.running, known.honest[0]
     mean = np.mean(known.honest, axis=0)
-    plain = [own, -own, mean, -mean, running, -running, other, -other, known.random]
-    sides = [_beside(d, mean) for d in (-own, -running, -other, known.random)]
+    plain = [update, -update, mean, -mean, running, -running, other, -other, known.random]
+    sides = [_beside(d, mean) for d in (-update, -running, -other, known.random)]
     return [unit for unit in map(_unit, [*plain, *sides]) if unit is not None]
 
 

@@ -57,7 +57,7 @@ def check(
     check_target(output)
     console, given = Console(), parse(overrides or [])
     deployed = connection is not None or address is not None
-    if not deployed and any(each is not None for each in (signature, signing_key, key, nodes, expires)):
+    if not deployed and any(option is not None for option in (signature, signing_key, key, nodes, expires)):
         raise ConfigError("runs are signed for a deployment: name it with --connection or --address")
     if deployed:
         target = select("check", connection, address, root_certificates, insecure)
@@ -66,17 +66,17 @@ def check(
         )
     else:
         sites, columns = _here(given, console)
-    said = {each.name: each.said for each in sites if each.said is not None}
-    reasons = [each.reason for each in sites if each.reason]
-    found = differing_sites.outliers(said, columns)
-    lines = words.differences(said, columns, found)
+    said = {site.name: site.said for site in sites if site.said is not None}
+    reasons = [site.reason for site in sites if site.reason]
+    outliers = differing_sites.outliers(said, columns)
+    lines = words.differences(said, columns, outliers)
     if said:
         block(text(table.grid(said, columns), console.width if console.is_terminal else None))
-    for each in [*reasons, *lines]:
-        line(f"- {each}")
+    for remark in [*reasons, *lines]:
+        line(f"- {remark}")
     if said and not lines:
         line("nothing differs")
-    save(page.html(said, columns, found, lines, reasons), output)
+    save(page.html(said, columns, outliers, lines, reasons), output)
     line(f"page: {output.resolve()}")
     if not said:
         raise typer.Exit(1)
@@ -101,9 +101,9 @@ def _here(given: list[Override], console: Console) -> tuple[list[SiteAnswer], li
         say(console, f"note: {note}")
     files = files_of(prepared.config)
     sites = data_descriptions.ask(LocalGrid(app, prepared.config.clients, data=files), prepared)
-    names = [Path(each).stem for each in files]
+    names = [Path(file).stem for file in files]
     if len(set(names)) == len(names) > 0:
-        sites = [replace(each, name=names[each.client]) if each.client >= 0 else each for each in sites]
+        sites = [replace(site, name=names[site.client]) if site.client >= 0 else site for site in sites]
     return sites, data_descriptions.columns_of(prepared.spec)
 
 
@@ -129,4 +129,4 @@ def _deployed(
     lines: list[str] = []
     run_signature = signed_run(config, key, nodes, expires)
     must_be_completed(followed(target, given, console, signed, run_signature, lines.append))
-    return [data_descriptions.site_in(each, columns) for each in lines], columns
+    return [data_descriptions.site_in(answer, columns) for answer in lines], columns

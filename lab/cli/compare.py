@@ -71,7 +71,7 @@ def compare(
         where = f"; the runs that are complete are in {shown(place[0])}" if place else ""
         say(console, f"stopped{where}")
         raise
-    block(page.text_of(made.found, made.main, console.width if console.is_terminal else None))
+    block(page.text_of(made.measured, made.main, console.width if console.is_terminal else None))
     for note in made.notes:
         say(console, note)
     say(console, f"all figures, the picture, and how they were found: {shown(made.page)}")

@@ -38,13 +38,13 @@ def doctor(
     """Check Python, torch, GPU, folders, data, ports, SuperLinks, certificates; exit code 1: something fails."""
     from ..doctor import examine
 
-    found = examine(
+    all_findings = examine(
         certificates or (),
         only_certificates=only_certificates,
         superlink=superlink,
         root_certificates=root_certificates,
     )
-    findings = [finding for finding in found if not (quiet and finding.state == "ok")]
+    findings = [finding for finding in all_findings if not (quiet and finding.state == "ok")]
     if form is Format.JSON:
         block(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

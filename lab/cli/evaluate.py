@@ -51,14 +51,14 @@ def evaluate(
     }
     require(len(models) == len(folders), "FOLDERS", shown, "each folder once")
     first = next(iter(models.values()))
-    named = [each.strip() for each in files.split(",") if each.strip()]
+    named = [file.strip() for file in files.split(",") if file.strip()]
     config = first.config
     if named:
         config = replace(config, partition=of_files(named), clients=len(named))
-    found = evaluation.measure(models, config, all_rows=all_rows)
+    measured = evaluation.measure(models, config, all_rows=all_rows)
     console = Console()
     width = console.width if console.is_terminal else None
-    for number, figure in enumerate(found[0].enough):
-        block(("\n" if number else "") + page.text_of(found, figure, width))
-        for note in page.notes(found, figure, [first.config.seed]):
+    for number, figure in enumerate(measured[0].enough):
+        block(("\n" if number else "") + page.text_of(measured, figure, width))
+        for note in page.notes(measured, figure, [first.config.seed]):
             say(console, note)

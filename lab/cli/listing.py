@@ -69,20 +69,20 @@ def list_choices(
         block(_experiments(name, form))
         return
     groups = [group for many, group in plurals.items() if what in (None, many, group)]
-    found = {group: {name: describe(group, name) for name in choices(group)} for group in groups}
+    descriptions = {group: {name: describe(group, name) for name in choices(group)} for group in groups}
     if form is Format.JSON:
-        block(json.dumps(found, indent=2))
+        block(json.dumps(descriptions, indent=2))
         return
     from .. import experiments_page
 
-    for group, names in found.items():
+    for group, names in descriptions.items():
         line(f"{group}=")
         if group == "experiment":
             lines = experiments_page.summary() if what is None else experiments_page.listing()
         else:
-            lines = (f"  {each:<14} {text}" for each, text in names.items())
-        for each in lines:
-            line(each)
+            lines = (f"  {name:<14} {text}" for name, text in names.items())
+        for entry in lines:
+            line(entry)
 
 
 def _experiments(name: str, form: Format) -> str:

@@ -33,6 +33,6 @@ def nodes(
             connected.unregister(unregister)
             line(f"node {unregister} is unregistered; register a new key of it with fedstride register")
             return
-        found = connected.nodes()
-    rows = [[str(each.id), each.name, each.status, each.registered] for each in found]
+        known_nodes = connected.nodes()
+    rows = [[str(node.id), node.name, node.status, node.registered] for node in known_nodes]
     block(text(Grid(f"{len(rows)} nodes", ["node", "name", "status", "registered"], rows, words=4), None))

@@ -65,9 +65,9 @@ def logs(
             state, reason = done.state, done.reason
         else:
             lines = open_.log_so_far(listed)
-            for each in map(plain, lines):
-                if not (PROGRESS.search(each) or SITE.search(each)):
-                    line(each)
+            for log_line in map(plain, lines):
+                if not (PROGRESS.search(log_line) or SITE.search(log_line)):
+                    line(log_line)
             stands = standing(listed, lines)
             state, reason = stands.state, stands.reason
     line(f"run {run}: {state}" + (f" ({reason})" if reason else ""))

@@ -49,7 +49,7 @@ def partition(
     config = compose(with_variables(parse(overrides or []), os.environ))
     source = data.load(config.task)
     parts = schemes.partition(config.partition, source.divisible, config.clients, config.seed)
-    counts = {each.rows: each.counts.T.tolist() for each in maps_of(parts, source)}
+    counts = {heat_map.rows: heat_map.counts.T.tolist() for heat_map in maps_of(parts, source)}
     if form is Format.JSON:
         names = {"class": "counts", "group": "groups"}
         line(

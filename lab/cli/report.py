@@ -41,14 +41,14 @@ def report(
     if not runs:
         raise ConfigError("name one or more run folders, as in: fedstride report runs")
     check_target(output)
-    found, remarks = find_runs(runs)
-    while live and any(run.state == "running" for run in found):
-        save(html(found, remarks, target=target, refresh=every), output)
+    all_runs, remarks = find_runs(runs)
+    while live and any(run.state == "running" for run in all_runs):
+        save(html(all_runs, remarks, target=target, refresh=every), output)
         time.sleep(every)
-        found, remarks = find_runs(runs)
-    if not found:
+        all_runs, remarks = find_runs(runs)
+    if not all_runs:
         raise ConfigError(f"no run can be read: {'; '.join(remarks)}")
-    save(html(found, remarks, target=target), output)
-    line(f"{len(found)} run{'s' * (len(found) != 1)}, {output.resolve()}")
+    save(html(all_runs, remarks, target=target), output)
+    line(f"{len(all_runs)} run{'s' * (len(all_runs) != 1)}, {output.resolve()}")
     for remark in remarks:
         line(f"note: {remark}", err=True)

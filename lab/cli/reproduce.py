@@ -61,12 +61,12 @@ def reproduce(
     unix_signals.outlast_the_terminal()
     console, more = Console(), overrides or []
     seconds = seconds_in(budget) if budget else None
-    found, absent = cells(target, _words(columns), _words(methods), seeds_in(seeds))
+    table_cells, absent = cells(target, _words(columns), _words(methods), seeds_in(seeds))
     folder = (out or runs_dir(compose(more)) / f"reproduce-{target.replace('/', '-')}").expanduser().absolute()
-    here = places(found, folder, more)
+    here = places(table_cells, folder, more)
     say(console, f"{target}: {len(here)} runs, one after the other, in {shown(folder)}")
-    for each in absent:
-        say(console, f"note: {each}")
+    for note in absent:
+        say(console, f"note: {note}")
     if dry_run:
         for place in here:
             say(console, f"  fedstride run {shlex.join([*place.cell.overrides, *more])}")
@@ -99,7 +99,7 @@ def _reproduce(
 
     planned, failures = _planned(console, here, budget)
     absent = [*absent, *failures]
-    chosen, left = [each.what for each in planned.chosen], [each.what for each in planned.left]
+    chosen, left = [run.what for run in planned.chosen], [run.what for run in planned.left]
     page, failed = write_page(folder, target, command, chosen, left, absent), False
     for number, place in enumerate(chosen, start=1):
         for ended in completed(place):
@@ -131,11 +131,11 @@ def _planned(console: Console, here: Sequence[CellRun], budget: float | None) ->
 
     say(console, "measured on this machine, on one round of each:")
     measured = measure(here, on_measured)
-    found = plan(here, measured, None if budget is None else budget - (time.monotonic() - began))
+    planned = plan(here, measured, None if budget is None else budget - (time.monotonic() - began))
     limit = "" if budget is None else f" of {written(budget)}"
-    say(console, f"{len(found.chosen)} runs in this order, {written(found.seconds)}{limit}:")
-    for number, each in enumerate(found.chosen, start=1):
-        say(console, f"  {number}. {each.what.cell}: {written(each.seconds) if each.seconds else 'complete'}")
-    for each in found.left:
-        say(console, f"  not: {each.what.cell}, which would take {written(each.seconds)}")
-    return found, failures
+    say(console, f"{len(planned.chosen)} runs in this order, {written(planned.seconds)}{limit}:")
+    for number, run in enumerate(planned.chosen, start=1):
+        say(console, f"  {number}. {run.what.cell}: {written(run.seconds) if run.seconds else 'complete'}")
+    for run in planned.left:
+        say(console, f"  not: {run.what.cell}, which would take {written(run.seconds)}")
+    return planned, failures

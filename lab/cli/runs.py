@@ -100,12 +100,12 @@ def _local(folder: Path) -> Iterator[Entry]:
     from ..results.run_folders import find_runs
 
     try:
-        found, remarks = find_runs([folder])
+        all_runs, remarks = find_runs([folder])
     except ConfigError:
         return  # no runs there
     for remark in remarks:
         line(f"note: {remark}", err=True)
-    for run in sorted(found, key=lambda run: run.started, reverse=True):
+    for run in sorted(all_runs, key=lambda run: run.started, reverse=True):
         yield _here(run)
 
 

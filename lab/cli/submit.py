@@ -127,8 +127,8 @@ def signature_of(signature: Path | None, key: Path | None) -> Callable[[bytes], 
     def signed(bundle: bytes) -> str:
         from ..deployment.app_signing import read_signature, sign
 
-        found = sign(bundle, key.expanduser()) if key else read_signature(Path(signature or ""), bundle)
-        return found.dump()
+        app_signature = sign(bundle, key.expanduser()) if key else read_signature(Path(signature or ""), bundle)
+        return app_signature.dump()
 
     return signed
 

@@ -65,18 +65,18 @@ def table(
         raise ConfigError("name one or more run folders, as in: fedstride table runs")
     if published is not None and (target is not None or metric is not None or tune is not None):
         raise ConfigError(f"--paper {paper} has its own metric and settings: remove --metric, --target and --tune")
-    found, remarks = find_runs(runs or [])
+    all_runs, remarks = find_runs(runs or [])
     statistic = Statistic(last=last, best=best, target=target)
     if published is None:
-        comparisons = compare_all(found, metric, statistic, tune)
-        tables = [(each.grid(), each.sheet()) for each in comparisons]
-        more = [remark for each in comparisons for remark in each.remarks]
+        comparisons = compare_all(all_runs, metric, statistic, tune)
+        tables = [(comparison.grid(), comparison.sheet()) for comparison in comparisons]
+        more = [remark for comparison in comparisons for remark in comparison.remarks]
         if target is None and tune is None:  # a tuned value is chosen by the numbers that would be compared
-            shown = [run for each in comparisons for part in each.groups for run in part.runs]
-            found_here = [each for each in verdicts(shown, metric, statistic) if each.n > 1]
-            more += dict.fromkeys(text for each in found_here for text in (each.text, *each.warnings))
+            shown = [run for comparison in comparisons for part in comparison.groups for run in part.runs]
+            found_here = [verdict for verdict in verdicts(shown, metric, statistic) if verdict.n > 1]
+            more += dict.fromkeys(text for verdict in found_here for text in (verdict.text, *verdict.warnings))
     else:
-        pairs = side_by_side(published, found, statistic if best or last > 1 else None)
+        pairs = side_by_side(published, all_runs, statistic if best or last > 1 else None)
         tables, more = [(pairs.grid(), pairs.sheet())], pairs.remarks
     console = Console()
     block(write(tables, form, width=console.width if console.is_terminal else None))

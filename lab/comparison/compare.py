@@ -65,7 +65,7 @@ def plan(configs: Mapping[str, Config], seeds: Sequence[int], out: Path, fold_co
     rows = out / ROWS
     rows.mkdir(parents=True, mode=0o700)
     divided = with_files(next(iter(configs.values())), rows)
-    prepared = {name: _resolved(replace(each, partition=divided.partition)) for name, each in configs.items()}
+    prepared = {name: _resolved(replace(config, partition=divided.partition)) for name, config in configs.items()}
     first = next(iter(prepared.values()))
     sites = sites_of(first, data.load(first.task).spec)
     splits = folds(sites, fold_count, rows) if fold_count else [as_held_out(first, sites, rows)]
@@ -84,17 +84,17 @@ def train(planned: Planned, at_once: int, on_end: Callable[[Trained, Ended], Non
 
 def measure(planned: Planned) -> list[At]:
     """What was found at each site, and then over all of them."""
-    found: list[dict[str, dict[int, list[PerRow]]]] = [
+    by_site: list[dict[str, dict[int, list[PerRow]]]] = [
         {column: {} for column in planned.columns} for _ in planned.sites
     ]
     for run in planned.runs:
         model, split = load(run.folder, parts=run.config.parts), planned.splits[run.split]
         for place in range(len(planned.sites)) if run.site is None else [run.site]:
             rows = rows_of(model, planned.sites[place], split.held[place])
-            found[place][run.column].setdefault(run.config.seed, []).append(rows)
+            by_site[place][run.column].setdefault(run.config.seed, []).append(rows)
     by_seed = [
         {column: [joined(parts) for parts in seeds.values()] for column, seeds in columns.items()}
-        for columns in found
+        for columns in by_site
     ]
     return everywhere([site.name for site in planned.sites], by_seed, planned.pairs)
 
@@ -106,13 +106,13 @@ def rows_of(model: Model, site: ComparedSite, held: np.ndarray) -> PerRow:
     """
     goal = goal_of(model.spec, model.config.task.loss, model.config.task.metrics)
     rows = Examples(site.x, site.y, model.spec, device=torch.device("cpu"), members=held, goal=goal)
-    found = per_row(model.network, rows)
-    if not found.names:
+    figures = per_row(model.network, rows)
+    if not figures.names:
         raise ConfigError(
             f"task.metrics = {list(goal.figures)}: each is several numbers, and a comparison needs a figure that "
             "is one number"
         )
-    return found
+    return figures
 
 
 def _resolved(config: Config) -> Config:

@@ -56,16 +56,16 @@ def runs_of(
 ) -> list[Trained]:
     """All runs, with folders in `out`; `configs`: the federations, by the names of their columns."""
     one = _by_one(next(iter(configs.values())))
-    found = []
+    runs = []
     for seed in seeds:
         for number, split in enumerate(splits):
             of = _Of(sites, number, f"seed{seed}" if len(splits) == 1 else f"fold{number + 1}-seed{seed}", out)
             seeded = {name: replace(config, seed=seed, holdout=split.holdout) for name, config in configs.items()}
             by_one = replace(one, seed=seed, holdout=split.holdout)
-            found += [of.run(name, config, split.files) for name, config in seeded.items()]
-            found += [of.run(ALONE, by_one, [file], place) for place, file in enumerate(split.files)]
-            found.append(of.run(POOLED, replace(by_one, holdout=0.0), [split.pooled]))
-    return found
+            runs += [of.run(name, config, split.files) for name, config in seeded.items()]
+            runs += [of.run(ALONE, by_one, [file], place) for place, file in enumerate(split.files)]
+            runs.append(of.run(POOLED, replace(by_one, holdout=0.0), [split.pooled]))
+    return runs
 
 
 @dataclass(frozen=True)

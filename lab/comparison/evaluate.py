@@ -32,11 +32,11 @@ def measure(models: Mapping[str, Model], config: Config, *, all_rows: bool) -> l
     sites = sites_of(config, next(iter(models.values())).spec)
     held = [_rows(site, config, number, all_rows) for number, site in enumerate(sites)]
     pairs = [(name, next(iter(models))) for name in list(models)[1:]]
-    each = [
+    by_site = [
         {name: [rows_of(model, site, rows)] for name, model in models.items()}
         for site, rows in zip(sites, held, strict=True)
     ]
-    return everywhere([site.name for site in sites], each, pairs)
+    return everywhere([site.name for site in sites], by_site, pairs)
 
 
 def _rows(site: ComparedSite, config: Config, number: int, all_rows: bool) -> np.ndarray:

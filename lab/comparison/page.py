@@ -25,48 +25,48 @@ PAGE, PICTURE, NUMBERS = "README.md", "comparison.png", "comparison.json"
 NOTHING = "–"
 
 
-def grid(found: Sequence[At], figure: str) -> Grid:
+def grid(measured: Sequence[At], figure: str) -> Grid:
     """The table of one figure: a row a site, and one for all; figures with intervals, then differences."""
     known = fact(f"{wire.LOCAL}/{figure}")
-    columns, pairs = list(found[0].figures), list(found[0].differences)
+    columns, pairs = list(measured[0].figures), list(measured[0].differences)
     head = ["site", "rows", *columns, *(f"{one} − {other}" for one, other in pairs)]
     rows = [
         [
-            each.site + ("" if each.enough[figure] else " *"),
-            str(each.rows),
-            *(_with_interval(each.figures[column][figure], known, "") for column in columns),
-            *(_with_interval(each.differences[pair][figure], known, "+") for pair in pairs),
+            at_site.site + ("" if at_site.enough[figure] else " *"),
+            str(at_site.rows),
+            *(_with_interval(at_site.figures[column][figure], known, "") for column in columns),
+            *(_with_interval(at_site.differences[pair][figure], known, "+") for pair in pairs),
         ]
-        for each in found
+        for at_site in measured
     ]
     unit = f", {known.unit}" if known.unit else ""
     return Grid(f"{figure.replace('_', ' ')}{unit}, with {LEVEL:.0%} intervals", head, rows)
 
 
-def notes(found: Sequence[At], figure: str, seeds: Sequence[int]) -> list[str]:
+def notes(measured: Sequence[At], figure: str, seeds: Sequence[int]) -> list[str]:
     """What a reader must know of this table."""
-    few = [each.site for each in found if not each.enough[figure]]
+    few = [at_site.site for at_site in measured if not at_site.enough[figure]]
     lines = []
     if few:
         kinds = f", or fewer than {FEWEST} of one class," if figure in EXACT else ""
         lines.append(f"* {', '.join(few)}: fewer than {FEWEST} rows{kinds} were measured, which says too little")
     if len(seeds) > 1:
-        spreads = {column: each[figure].spread for column, each in found[-1].figures.items()}
+        spreads = {column: cells[figure].spread for column, cells in measured[-1].figures.items()}
         known = fact(f"{wire.LOCAL}/{figure}")
         lines.append(
             f"figures are means over seeds {', '.join(map(str, seeds))}; standard deviations over all sites: "
             + ", ".join(f"{_number(known, spread)} ({column})" for column, spread in spreads.items())
         )
-    if figure in EXACT and ALONE in found[0].figures:
+    if figure in EXACT and ALONE in measured[0].figures:
         lines.append(
             f"of {ALONE} over all sites, scores of different models are ranked together; compare it at each site"
         )
     return lines
 
 
-def text_of(found: Sequence[At], figure: str, width: int | None) -> str:
+def text_of(measured: Sequence[At], figure: str, width: int | None) -> str:
     """The table of one figure for a terminal of this width."""
-    return text(grid(found, figure), width)
+    return text(grid(measured, figure), width)
 
 
 HOW = (
@@ -77,34 +77,34 @@ HOW = (
 )
 
 
-def write(out: Path, found: Sequence[At], *, command: str, seeds: Sequence[int], what: Sequence[str]) -> Path:
+def write(out: Path, measured: Sequence[At], *, command: str, seeds: Sequence[int], what: Sequence[str]) -> Path:
     """Write the page, the picture and the numbers into `out`; the path of the page. `what`: said of the runs."""
-    names = list(found[0].enough)
+    names = list(measured[0].enough)
     parts = ["# One model for all sites, one of each site, and one of all rows", f"```bash\n{command}\n```"]
-    parts += ["\n".join(f"- {each}" for each in what), HOW, f"![{names[0]} at each site]({PICTURE})"]
+    parts += ["\n".join(f"- {remark}" for remark in what), HOW, f"![{names[0]} at each site]({PICTURE})"]
     for figure in names:
-        parts.append(markdown(grid(found, figure)))
-        parts += [f"{each}." for each in notes(found, figure, seeds)]
-    atomic.write(out / PICTURE, drawn(found, names[0]))
-    atomic.write(out / NUMBERS, json.dumps(_plain(found), indent=1, allow_nan=False).encode())
+        parts.append(markdown(grid(measured, figure)))
+        parts += [f"{note}." for note in notes(measured, figure, seeds)]
+    atomic.write(out / PICTURE, drawn(measured, names[0]))
+    atomic.write(out / NUMBERS, json.dumps(_plain(measured), indent=1, allow_nan=False).encode())
     atomic.write(out / PAGE, ("\n\n".join(part.rstrip() for part in parts) + "\n").encode())
     return out / PAGE
 
 
-def drawn(found: Sequence[At], figure: str) -> bytes:
+def drawn(measured: Sequence[At], figure: str) -> bytes:
     """A picture of one figure, PNG: a line of each kind of model at each site, as wide as its interval."""
-    known, columns = fact(f"{wire.LOCAL}/{figure}"), list(found[0].figures)
+    known, columns = fact(f"{wire.LOCAL}/{figure}"), list(measured[0].figures)
     step = 0.8 / len(columns)
-    made = new_figure(7.0, 1.4 + 0.24 * len(found) * (len(columns) + 1))
+    made = new_figure(7.0, 1.4 + 0.24 * len(measured) * (len(columns) + 1))
     axes = made.subplots()
     for number, column in enumerate(columns):
         look = style(number)
-        for place, each in enumerate(found):
-            value, interval, *_ = each.figures[column][figure]
+        for place, at_site in enumerate(measured):
+            value, interval, *_ = at_site.figures[column][figure]
             at = place + (number - (len(columns) - 1) / 2) * step
             label = legend_label(shown(column, LONGEST_LABEL)) if place == 0 else None
             low, high = interval if interval.known else (value, value)
-            faint = 1.0 if each.enough[figure] else 0.4
+            faint = 1.0 if at_site.enough[figure] else 0.4
             axes.plot(
                 [known.factor * low, known.factor * high],
                 [at, at],
@@ -116,8 +116,8 @@ def drawn(found: Sequence[At], figure: str) -> bytes:
                 [known.factor * value], [at], color=look["color"], marker=look["marker"], linestyle="",
                 markersize=6.0, alpha=faint, label=label,
             )  # fmt: skip
-    axes.set_yticks(range(len(found)))
-    axes.set_yticklabels([f"{each.site}, {each.rows} rows" for each in found])
+    axes.set_yticks(range(len(measured)))
+    axes.set_yticklabels([f"{at_site.site}, {at_site.rows} rows" for at_site in measured])
     axes.invert_yaxis()
     axes.set_xlabel(figure.replace("_", " ") + (f" [{known.unit}]" if known.unit else ""))
     axes.grid(axis="x", alpha=0.3)
@@ -127,13 +127,13 @@ def drawn(found: Sequence[At], figure: str) -> bytes:
     return content.getvalue()
 
 
-def _with_interval(found: ComparedFigure, known: Metric, sign: str) -> str:
-    if math.isnan(found.value):
+def _with_interval(cell: ComparedFigure, known: Metric, sign: str) -> str:
+    if math.isnan(cell.value):
         return NOTHING
-    value = _number(known, found.value, sign)
-    if not found.interval.known:
+    value = _number(known, cell.value, sign)
+    if not cell.interval.known:
         return f"{value} (no interval)"
-    low, high = (_number(known, end, sign) for end in found.interval)
+    low, high = (_number(known, end, sign) for end in cell.interval)
     return f"{value} ({low} to {high})"
 
 
@@ -143,21 +143,23 @@ def _number(known: Metric, value: float, sign: str = "") -> str:
     return f"{known.factor * value:{sign}.{digits}{kind}}".replace("-", "−")
 
 
-def _plain(found: Sequence[At]) -> list[dict[str, Any]]:
+def _plain(measured: Sequence[At]) -> list[dict[str, Any]]:
     return [
         {
-            "site": each.site,
-            "rows": each.rows,
-            "enough": dict(each.enough),
-            "figures": {column: _cells(cells) for column, cells in each.figures.items()},
-            "differences": {f"{one} - {other}": _cells(cells) for (one, other), cells in each.differences.items()},
+            "site": at_site.site,
+            "rows": at_site.rows,
+            "enough": dict(at_site.enough),
+            "figures": {column: _cells(cells) for column, cells in at_site.figures.items()},
+            "differences": {
+                f"{one} - {other}": _cells(cells) for (one, other), cells in at_site.differences.items()
+            },
         }
-        for each in found
+        for at_site in measured
     ]
 
 
 def _cells(cells: Mapping[str, ComparedFigure]) -> dict[str, dict[str, float | None]]:
-    return {name: _cell(found.value, found.interval, found.spread) for name, found in cells.items()}
+    return {name: _cell(cell.value, cell.interval, cell.spread) for name, cell in cells.items()}
 
 
 def _cell(value: float, interval: Interval, spread: float) -> dict[str, float | None]:

@@ -73,11 +73,11 @@ def of_files(files: Iterable[str]) -> Choice:
 def sites_of(config: Config, spec: Spec) -> list[ComparedSite]:
     """The sites of a run with files. Raises the errors of `own.load`."""
     files = files_of(config)
-    found = []
+    sites = []
     for number, path in enumerate(files):
         rows = own_files.load(path, spec)
-        found.append(ComparedSite(_name(Path(path), number, files), rows.x, rows.y, rows.draws(config.split_seed)))
-    return found
+        sites.append(ComparedSite(_name(Path(path), number, files), rows.x, rows.y, rows.draws(config.split_seed)))
+    return sites
 
 
 def as_held_out(config: Config, sites: Sequence[ComparedSite], folder: Path) -> Split:
@@ -85,7 +85,7 @@ def as_held_out(config: Config, sites: Sequence[ComparedSite], folder: Path) -> 
     share = config.holdout
     require(bool(share), "holdout", share, "above 0: models are compared on rows that none was trained on")
     both = [hold_out(site.draws, share or 0.0, number, config.fold) for number, site in enumerate(sites)]
-    trained, held = [each for each, _ in both], [each for _, each in both]
+    trained, held = [kept for kept, _ in both], [held_out for _, held_out in both]
     pooled = _written(folder / "pooled.npz", list(zip(sites, trained, strict=True)))
     return Split(files_of(config), share or 0.0, pooled, trained, held)
 
@@ -132,5 +132,5 @@ def _written(path: Path, parts: Sequence[tuple[ComparedSite, np.ndarray]]) -> st
 
 def _name(path: Path, number: int, files: Sequence[str]) -> str:
     """The file's name without its ending, if no other site has the same; else the number of the client."""
-    stems = [Path(each).stem for each in files]
+    stems = [Path(file).stem for file in files]
     return path.stem if stems.count(path.stem) == 1 else str(number)

@@ -47,35 +47,35 @@ class ComparisonRequest:
 class Made:
     """What was found at each site and over all, and the path of the page about it."""
 
-    found: list[At]
+    measured: list[At]
     page: Path
     seeds: Sequence[int]
 
     @property
     def main(self) -> str:
         """The figure that decides: the first one."""
-        return next(iter(self.found[0].enough))
+        return next(iter(self.measured[0].enough))
 
     @property
     def notes(self) -> list[str]:
         """What a reader must know of this table."""
-        return page.notes(self.found, self.main, self.seeds)
+        return page.notes(self.measured, self.main, self.seeds)
 
 
 def asked(given: Sequence[str], seeds: Sequence[int], folds: int = 0) -> ComparisonRequest:
     """The federations of these overrides, by what they differ in. Raises ConfigError."""
     rows = expand(given)
     differ = [column for column in range(len(given)) if len({row[column].text for row in rows}) > 1]
-    found: dict[str, Config] = {}
+    configs: dict[str, Config] = {}
     for row in rows:
         config = compose(with_variables([value.override for value in row], os.environ))
         build_strategy(config)
         values = [row[column].text for column in differ]
         named = values[0].partition("=")[2] if len(values) == 1 else " ".join(values) or label(config)
-        if named in found:
+        if named in configs:
             raise ConfigError(f"the comparison has {named} twice: remove one")
-        found[named] = config
-    return ComparisonRequest(given, found, seeds, folds)
+        configs[named] = config
+    return ComparisonRequest(given, configs, seeds, folds)
 
 
 def make(
@@ -100,14 +100,14 @@ def make(
         begins(planned, folder)
         at_once = min(jobs or cores(), len(planned.runs))
         train(planned, at_once, lambda run, ended: on_end(planned, run, ended))
-        found = measure(planned)
+        measured = measure(planned)
     finally:
         shutil.rmtree(folder / ROWS, ignore_errors=True)
         if new and _is_empty(folder):
             folder.rmdir()
     what = _what(next(iter(wanted.configs.values())), wanted.folds)
-    path = page.write(folder, found, command=wanted.command, seeds=wanted.seeds, what=what)
-    return Made(found, path, wanted.seeds)
+    path = page.write(folder, measured, command=wanted.command, seeds=wanted.seeds, what=what)
+    return Made(measured, path, wanted.seeds)
 
 
 def _is_empty(folder: Path) -> bool:

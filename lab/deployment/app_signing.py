@@ -57,7 +57,7 @@ def read_signature(path: Path, bundle: bytes) -> Signature:
     """The signature in a file, which must be of this bundle. Raises ConfigError."""
     path = path.expanduser()
     try:
-        found = load(path.read_text(encoding="utf-8"))
+        signature = load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(
@@ -65,12 +65,12 @@ def read_signature(path: Path, bundle: bytes) -> Signature:
         ) from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    if found.app != (digest := hashlib.sha256(bundle).hexdigest()):
+    if signature.app != (digest := hashlib.sha256(bundle).hexdigest()):
         raise ConfigError(
-            f"{path} is the signature of another app (SHA-256 {found.app[:12]}...) than this one "
+            f"{path} is the signature of another app (SHA-256 {signature.app[:12]}...) than this one "
             f"({digest[:12]}...): code, conf/ or parts=FILE differ; check the difference and sign it again"
         )
-    return found
+    return signature
 
 
 def read_key(path: Path) -> Ed25519PrivateKey:

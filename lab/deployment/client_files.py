@@ -24,7 +24,7 @@ def save_partition(folder: Path, source: Data, parts: Sequence[np.ndarray]) -> l
     ConfigError, before anything is written, if a file already exists; RunError if the folder cannot be written.
     """
     paths = [folder.expanduser().resolve() / f"client-{client}.npz" for client in range(len(parts))]
-    taken = [each for path in paths for each in (path, path.with_suffix(SUFFIX)) if os.path.lexists(each)]
+    taken = [file for path in paths for file in (path, path.with_suffix(SUFFIX)) if os.path.lexists(file)]
     if taken:
         raise ConfigError(f"{taken[0]} exists and is not replaced: choose another folder")
     try:

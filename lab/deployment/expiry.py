@@ -43,10 +43,10 @@ def expiries(paths: Iterable[Path], now: datetime) -> list[Expiry]:
 def _inside(path: Path) -> list[Path]:
     """The files with certificates in a folder; a file, or a folder that cannot be read or has none, itself."""
     try:
-        found = sorted(file for file in path.iterdir() if file.is_file() and _has_certificate(file))
+        files = sorted(file for file in path.iterdir() if file.is_file() and _has_certificate(file))
     except OSError:
         return [path]
-    return found or [path]
+    return files or [path]
 
 
 def _has_certificate(path: Path) -> bool:
@@ -61,7 +61,9 @@ def _expiry(path: Path, now: datetime) -> Expiry:
     if path.exists() and not path.is_file() and not path.is_dir():  # a pipe, which would be waited for
         return Expiry(path, None, fault="it is not a file")
     try:
-        ends = min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(path.read_bytes()))
+        ends = min(
+            certificate.not_valid_after_utc for certificate in x509.load_pem_x509_certificates(path.read_bytes())
+        )
     except IsADirectoryError:
         return Expiry(path, None, fault="no file in it has a certificate")
     except (OSError, ValueError) as error:

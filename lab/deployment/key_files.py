@@ -28,7 +28,7 @@ def secrets(paths: Iterable[Path]) -> list[KeyFile]:
     Root may look after the files of others, so to root it is no fault whose they are.
     """
     files = dict.fromkeys(file for path in paths for file in _inside(path))
-    return [found for file in files if (found := _key(file)) is not None]
+    return [key_file for file in files if (key_file := _key(file)) is not None]
 
 
 def tokens(environment: Mapping[str, str] = os.environ) -> list[KeyFile]:
@@ -44,7 +44,7 @@ def _inside(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path] if path.is_file() else []
     try:
-        return sorted(each for each in path.iterdir() if each.is_file())
+        return sorted(file for file in path.iterdir() if file.is_file())
     except OSError:
         return []
 

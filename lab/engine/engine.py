@@ -171,8 +171,8 @@ def _alone(config: Config, spec: Spec) -> str | None:
         needs = getattr(table.load(chosen.name), "needs_own_client", None)
         if needs:
             return f"{table.group}={chosen.name} has {needs}, which cannot be computed for several clients at once"
-    found = trial_step.obstacle(config.model, spec, config.train, config.task.loss)
-    return found and f"clients with model={config.model.name} cannot be trained together ({found})"
+    obstacle = trial_step.obstacle(config.model, spec, config.train, config.task.loss)
+    return obstacle and f"clients with model={config.model.name} cannot be trained together ({obstacle})"
 
 
 def _parts(config: Config) -> list[str]:
@@ -192,10 +192,10 @@ def _parts(config: Config) -> list[str]:
 def places(config: Config) -> int:
     """The number of clients that can train at the same time: one for each GPU, or for each core."""
     if uses_gpus(config):
-        found = torch.cuda.device_count() if any_gpu(config) else 1
+        count = torch.cuda.device_count() if any_gpu(config) else 1
     else:
-        found = max(1, cores() // config.client.threads)
-    return min(found, config.cohort_size)
+        count = max(1, cores() // config.client.threads)
+    return min(count, config.cohort_size)
 
 
 def files_of(config: Config) -> list[str]:
@@ -247,15 +247,15 @@ def any_gpu(config: Config) -> bool:
 
 
 def _notes(config: Config, wanted: int, started: int) -> list[str]:
-    found = []
+    notes = []
     if started < wanted:
-        found.append(f"only {started} of {wanted} worker processes could be started")
+        notes.append(f"only {started} of {wanted} worker processes could be started")
     threads = config.client.threads
     busy = started * threads
     if busy > cores() and not uses_gpus(config):
-        found.append(
+        notes.append(
             f"{started} workers with {threads} {'thread' if threads == 1 else 'threads'} each share {cores()} "
             f"cores, so each gets {cores() / busy:.0%} of what it could use; workers={max(1, cores() // threads)} "
             "is as fast and needs less memory"
         )
-    return found
+    return notes

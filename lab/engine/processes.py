@@ -101,8 +101,8 @@ def _copied(body: Callable[[], None], *connections: socket.socket) -> int:
     """A copy of this process, without these connections, that calls `body`; its process id."""
 
     def work() -> None:
-        for each in connections:
-            each.close()
+        for connection in connections:
+            connection.close()
         with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the original has ended
             body()
 

@@ -151,16 +151,16 @@ def facts(demands: Demands) -> Facts:
     return Facts(socket.gethostname(), versions(), os.path.isdir(demands.folder), asks_for_token())
 
 
-def unusable(found: Facts, demands: Demands) -> str | None:
+def unusable(process: Facts, demands: Demands) -> str | None:
     """Why a process with these facts cannot take part; None if it can."""
     here = versions()
     for name in SAME:
-        theirs = found.versions.get(name, "nothing")
+        theirs = process.versions.get(name, "nothing")
         if _comparable(name, theirs) != _comparable(name, here[name]):
-            return f"{found.host} has {name} {theirs}, but this machine {here[name]}"
-    if demands.closed and not found.closed:
-        return f"the Ray of {found.host} was started without a token; {OPEN}"
-    return None if found.sees else f"{found.host} does not see {demands.folder}, which all machines must share"
+            return f"{process.host} has {name} {theirs}, but this machine {here[name]}"
+    if demands.closed and not process.closed:
+        return f"the Ray of {process.host} was started without a token; {OPEN}"
+    return None if process.sees else f"{process.host} does not see {demands.folder}, which all machines must share"
 
 
 def _comparable(name: str, version: str) -> str:

@@ -64,15 +64,15 @@ class Remote:
 
     def prepare(self, demands: ray_cluster.Demands) -> ray_cluster.Facts:
         """Build the function; what is known of this process."""
-        found = ray_cluster.facts(demands)
-        if ray_cluster.unusable(found, demands) is None:
+        facts = ray_cluster.facts(demands)
+        if ray_cluster.unusable(facts, demands) is None:
             self._work = self._make()
-        return found
+        return facts
 
     def do(self, head: bytes, shared: Any) -> tuple[bytes, Any]:
         """The result of a job, taken apart."""
         assert self._work is not None
-        job = put_together(head, [bytes(each) for each in shared or ()])
+        job = put_together(head, [bytes(array) for array in shared or ()])
         apart = taken_apart(self._work(job))
         return apart.head, _as_arrays(apart)
 
@@ -168,12 +168,12 @@ class RayPool:
         actor = self._remote.remote(self._make, ray_cluster.environment())
         self._starting.add(actor)
         ready = actor.prepare.remote(self._demands).future()
-        ready.add_done_callback(lambda found: self._events.put(lambda: self._ready(actor, found)))
+        ready.add_done_callback(lambda future: self._events.put(lambda: self._ready(actor, future)))
 
-    def _ready(self, actor: Any, found: Future[ray_cluster.Facts]) -> None:
+    def _ready(self, actor: Any, future: Future[ray_cluster.Facts]) -> None:
         self._starting.discard(actor)
-        error = found.exception()
-        reason = _in_words(error) if error is not None else ray_cluster.unusable(found.result(), self._demands)
+        error = future.exception()
+        reason = _in_words(error) if error is not None else ray_cluster.unusable(future.result(), self._demands)
         if reason is not None:
             self._reasons.add(reason)
             self._ray.kill(actor)
@@ -185,11 +185,11 @@ class RayPool:
     def _hand_out(self, actor: Any, job: WorkerJob) -> None:
         self._busy[actor] = job
         done = actor.do.remote(job.parcel.head, job.parcel.shared).future()
-        done.add_done_callback(lambda found: self._events.put(lambda: self._done(actor, job, found)))
+        done.add_done_callback(lambda future: self._events.put(lambda: self._done(actor, job, future)))
 
-    def _done(self, actor: Any, job: WorkerJob, found: Future[Any]) -> None:
+    def _done(self, actor: Any, job: WorkerJob, future: Future[Any]) -> None:
         del self._busy[actor]
-        error = found.exception()
+        error = future.exception()
         raised = self._ray.exceptions
         if isinstance(error, raised.RayError) and not isinstance(error, raised.RayTaskError):
             self._ray.kill(actor)  # it or its machine ended, or its result was lost with the machine
@@ -200,8 +200,8 @@ class RayPool:
         if error is not None:
             job.result.set_exception(getattr(error, "cause", None) or error)
         else:
-            head, arrays = found.result()
-            job.result.set_result(put_together(head, [bytes(each) for each in arrays]))
+            head, arrays = future.result()
+            job.result.set_result(put_together(head, [bytes(array) for array in arrays]))
 
     def _give_up(self, reason: str) -> None:
         if not self._first.done():

@@ -41,7 +41,7 @@ def shared_out(jobs: Sequence[PlannedRun], at_once: int, cores: int) -> list[Pla
     last = len(jobs) % at_once or at_once
     share = max(min(2, cores), -(-cores // last))
     shares = [cores // at_once] * (len(jobs) - last) + [share] * last
-    return [replace(job, workers=each if each > 1 else 0) for job, each in zip(jobs, shares, strict=True)]
+    return [replace(job, workers=count if count > 1 else 0) for job, count in zip(jobs, shares, strict=True)]
 
 
 def run_jobs(
@@ -156,9 +156,13 @@ class _Start:
     """
 
     def __init__(self) -> None:
-        self._numbers = [each for each in unix_signals.NUMBERS if signal.getsignal(each) is not signal.SIG_IGN]
+        self._numbers = [
+            signal_number
+            for signal_number in unix_signals.NUMBERS
+            if signal.getsignal(signal_number) is not signal.SIG_IGN
+        ]
 
     def __call__(self, number: int) -> None:
         logging.getLogger("flwr").setLevel(logging.ERROR)
-        for each in self._numbers:
-            signal.signal(each, _IN_WORKER)
+        for signal_number in self._numbers:
+            signal.signal(signal_number, _IN_WORKER)

@@ -81,8 +81,8 @@ class Sweep:
         """On the data, and on what is left out: a method, or single runs of a method that has others."""
         kept = {job.optional for job in self.jobs}
         named = (
-            f"{' '.join(each.swept) if each.method in kept else each.method} is left out: {each.reason}"
-            for each in self.left
+            f"{' '.join(run.swept) if run.method in kept else run.method} is left out: {run.reason}"
+            for run in self.left
         )
         return list(dict.fromkeys([*self.on_data, *named]))
 
@@ -105,10 +105,10 @@ def _methods(given: Sequence[Override]) -> list[Value]:
 
     Plain averaging counts as named: if it is invalid, so are all others.
     """
-    named = [written(METHOD, each.name) for each in given]
+    named = [written(METHOD, override.name) for override in given]
     every = [written(METHOD, name) for name in alone()]
-    unnamed = [Value(each, each != every[0]) for each in every if each not in named]
-    return [value for each in named for value in (unnamed if each.name == ALL else [Value(each)])]
+    unnamed = [Value(override, override != every[0]) for override in every if override not in named]
+    return [value for override in named for value in (unnamed if override.name == ALL else [Value(override)])]
 
 
 def plan(overrides: Sequence[str]) -> Sweep:
@@ -167,7 +167,7 @@ def _named(config: Config, swept: Sequence[Override], shared: str) -> Config:
 def _name(config: Config, swept: Sequence[Override]) -> str:
     """The default name and all other swept values, as in `...-seed1-beta=0.05`."""
     in_default = (METHOD, "seed", *NAMED)
-    pairs = [(each.text.partition("=")[0], _shown(config, each)) for each in swept]
+    pairs = [(override.text.partition("=")[0], _shown(config, override)) for override in swept]
     extra = [f"{key.rpartition('.')[2]}={value}" for key, value in pairs if key not in in_default]
     return folder_name("-".join([default_name(config), *extra]))
 
@@ -191,7 +191,7 @@ def _distinct(jobs: Sequence[PlannedRun]) -> list[PlannedRun]:
         if other is not None and other.text != job.text:  # as the names of two values may be shown alike
             job = _renamed(job)
         elif other is not None and other.optional is None and job.optional is None:
-            first, second = (" ".join(each.overrides) for each in (other, job))
+            first, second = (" ".join(run.overrides) for run in (other, job))
             raise ConfigError(f"the sweep has the same run twice, as {first!r} and as {second!r}: remove one")
         if job.folder.exists():
             raise ConfigError(f"{job.folder} exists and is not overwritten: choose another out=FOLDER")

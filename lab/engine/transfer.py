@@ -140,11 +140,11 @@ class _Bytes:
 
 
 def _slices(memory: mmap.mmap, sizes: Sequence[int]) -> list[bytes]:
-    start, found = 0, []
+    start, slices = 0, []
     for size in sizes:
-        found.append(memory[start : start + size])
+        slices.append(memory[start : start + size])
         start += size
-    return found
+    return slices
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:

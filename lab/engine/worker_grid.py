@@ -68,7 +68,7 @@ class Worker:
         """The result of the job, or of each of several clients' jobs."""
         if isinstance(job, EvaluationJob):
             return job.measured_by(self._evaluation)
-        return [self._done(each) for each in job]
+        return [self._done(client_job) for client_job in job]
 
     def _done(self, job: ClientJob) -> Done:
         started = time.perf_counter()
@@ -118,15 +118,17 @@ class WorkersGrid(LocalGrid):
             # What is done comes by itself: to look through thousands of jobs for each reply would take longer.
             while not self._over.empty():
                 self._settle(self._over.get())
-            if found := [each for each in self._ready if each in wanted]:
-                return [self._taken(each) for each in found]
+            if ready := [message_id for message_id in self._ready if message_id in wanted]:
+                return [self._taken(message_id) for message_id in ready]
             self._settle(self._over.get())
 
     def _submit(self, groups: Iterable[dict[str, Message]]) -> None:
         packer = self._pool.packer()
         for messages in groups:
-            jobs = [ClientJob(each, self._contexts[each.metadata.dst_node_id]) for each in messages.values()]
-            expected = sum(self._seconds.get(_kind(each), 0.0) for each in messages.values())
+            jobs = [
+                ClientJob(message, self._contexts[message.metadata.dst_node_id]) for message in messages.values()
+            ]
+            expected = sum(self._seconds.get(_kind(message), 0.0) for message in messages.values())
             done = self._pool.submit(packer.pack(jobs), priority=self._priority, seconds=expected)
             done.add_done_callback(functools.partial(self._note, messages))
 
@@ -154,11 +156,11 @@ class WorkersGrid(LocalGrid):
 
 def _groups(messages: Mapping[str, Message], workers: int) -> Iterator[dict[str, Message]]:
     """The messages in the parts that workers get: one with arrays alone, of the others several at once."""
-    small = [each for each, message in messages.items() if not has_arrays(message)]
+    small = [message_id for message_id, message in messages.items() if not has_arrays(message)]
     size = max(1, min(AT_ONCE, len(small) // (TURNS * workers)))
     parts = [small[start : start + size] for start in range(0, len(small), size)]
-    parts += [[each] for each, message in messages.items() if has_arrays(message)]
-    yield from ({each: messages[each] for each in part} for part in parts)
+    parts += [[message_id] for message_id, message in messages.items() if has_arrays(message)]
+    yield from ({message_id: messages[message_id] for message_id in part} for part in parts)
 
 
 def _kind(message: Message) -> tuple[int, str]:

@@ -97,12 +97,12 @@ def _pieces(target: Target, folder: str, everything: bool) -> Iterator[bytes]:
 
 def _beginning(answer: httpx.Response) -> bytes:
     """What a refusal says, of which no more than `MOST_REASON` bytes are read."""
-    found = b""
+    content = b""
     for piece in answer.iter_raw():
-        found += piece
-        if len(found) > MOST_REASON:
+        content += piece
+        if len(content) > MOST_REASON:
             break
-    return found[:MOST_REASON]
+    return content[:MOST_REASON]
 
 
 def _refused(answer: httpx.Response) -> str:

@@ -68,15 +68,15 @@ class Parcel:
 
     def _act(self, line: bytes) -> None:
         try:
-            found: dict[str, Any] = from_json(line)
+            entry: dict[str, Any] = from_json(line)
             if self.complete:
                 raise ValueError("something follows the end")
             if self._file is not None:
-                self._close(found["sha256"])
-            elif "end" in found:
-                self._end(found["end"])
+                self._close(entry["sha256"])
+            elif "end" in entry:
+                self._end(entry["end"])
             else:
-                self._open(str(found["file"]), operator.index(found["size"]))
+                self._open(str(entry["file"]), operator.index(entry["size"]))
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise self._damaged(type(error).__name__) from error
 
@@ -127,7 +127,7 @@ class Parcel:
         self._file, self.sums[self._name] = None, value
 
     def _end(self, value: str) -> None:
-        if value != hashlib.sha256(b"".join(bytes.fromhex(each) for each in self.sums.values())).hexdigest():
+        if value != hashlib.sha256(b"".join(bytes.fromhex(digest) for digest in self.sums.values())).hexdigest():
             raise ValueError
         self.complete = True
 
@@ -151,7 +151,7 @@ def unpacking(to: Path) -> Iterator[Path]:
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         for old in to.parent.glob(f".{to.name}.fetch-*"):
-            if (found := re.search(r"fetch-(\d+)-", old.name)) and not Path(f"/proc/{found[1]}").exists():
+            if (match := re.search(r"fetch-(\d+)-", old.name)) and not Path(f"/proc/{match[1]}").exists():
                 shutil.rmtree(old, ignore_errors=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{to.name}.fetch-{os.getpid()}-", dir=to.parent))
     except OSError as error:

@@ -72,7 +72,7 @@ def standing(run: Listed, log: Sequence[str]) -> Standing:
     """How the run stands, from its entry at the SuperLink and the lines of its log."""
     text = [plain(line) for line in log]
     state, reason = ending(run.status, run.end, run.details, text)
-    rounds = [found for line in text if len(line) <= LONGEST_ROUND and (found := ROUND.search(line))]
+    rounds = [match for line in text if len(line) <= LONGEST_ROUND and (match := ROUND.search(line))]
     final = last(FINAL, text)
     figure = f"{final[1]} {final[2]}" if final else (rounds[-1][2] or "") if rounds else ""
     return Standing(state, reason, folder_in(text), int(rounds[-1][1]) if rounds else None, figure)
@@ -101,10 +101,10 @@ def ending(status: str, end: str, details: str, log: Sequence[str]) -> tuple[str
 
 def folder_in(log: Sequence[str]) -> str:
     """The run's folder on the SuperLink's machine; empty if the log does not name it."""
-    found = (match[1] for line in log if (match := FOLDER.search(line)))
-    return next((path for path in found if len(path) <= LONGEST_PATH), "")
+    paths = (match[1] for line in log if (match := FOLDER.search(line)))
+    return next((path for path in paths if len(path) <= LONGEST_PATH), "")
 
 
 def last(pattern: re.Pattern[str], log: Sequence[str]) -> re.Match[str] | None:
     """The last line that matches."""
-    return next((found for line in reversed(log) if (found := pattern.search(line))), None)
+    return next((match for line in reversed(log) if (match := pattern.search(line))), None)

@@ -99,7 +99,9 @@ def _run(
             "app": str(app),
             "nodes": config.clients,
             "gpus": _gpus(config),
-            "config": {"overrides": shlex.join(each.text for each in _overrides(config, overrides, folder))},
+            "config": {
+                "overrides": shlex.join(override.text for override in _overrides(config, overrides, folder))
+            },
         }
         return _follow(order, _environment(home, folder, config), folder, config.headline, show, verbose)
 
@@ -198,8 +200,8 @@ def _follow(
                     log.seek(position)
                     *lines, rest = (rest + log.read()).split("\n")
                     position = log.tell()
-                    for each in [*lines, *([rest] if finished and rest else [])]:
-                        terminal.line(plain(each), err=True)
+                    for line in [*lines, *([rest] if finished and rest else [])]:
+                        terminal.line(plain(line), err=True)
                 rows = read_rows(folder)
                 for row in rows[shown:]:
                     if not shown:

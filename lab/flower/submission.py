@@ -65,7 +65,10 @@ def submit(
             made = bundle(app)
         except ValueError as error:
             raise ConfigError(f"the app cannot be bundled: {error}") from error
-    config = {"overrides": shlex.join(each.text for each in with_parts(given, named)), wire.SUBMISSION: mark}
+    config = {
+        "overrides": shlex.join(override.text for override in with_parts(given, named)),
+        wire.SUBMISSION: mark,
+    }
     if describes:
         config[wire.CHECK] = "yes"
     if signature is not None:
@@ -118,9 +121,9 @@ def follow(
         try:
             for line in map(plain, followed):
                 log.append(line)
-                if found := SITE.search(line):
-                    described(found[1])
-                elif not any(each.search(line) for each in (PROGRESS, ERROR, OF_FLOWER)):
+                if match := SITE.search(line):
+                    described(match[1])
+                elif not any(pattern.search(line) for pattern in (PROGRESS, ERROR, OF_FLOWER)):
                     show(line)
         except RunError as error:
             raise RunError(f"run {run_id} can no longer be followed ({error}); it may still continue") from error

@@ -28,8 +28,8 @@ class Target:
 
     def headers(self) -> dict[str, str]:
         """What a request must have: the submit token, if there is one for this SuperLink. Raises ConfigError."""
-        found = token.found(self.address, self.insecure)
-        return {} if found is None else {token.HEADER.decode(): found}
+        submit_token = token.found(self.address, self.insecure)
+        return {} if submit_token is None else {token.HEADER.decode(): submit_token}
 
     def commands(self, run_id: str) -> list[str]:
         """Lines for the user who no longer follows a run: how to follow or stop it."""

@@ -55,16 +55,16 @@ class Control:
     def runs(self, limit: int | None = None) -> list[Listed]:
         """The newest runs, the newest first. Raises RunError if the SuperLink does not answer."""
         with self._errors("the runs were not listed"):
-            found = [_listed(run) for run in self._api.runs(limit=limit)]
-        return sorted(found, key=lambda run: run.since, reverse=True)
+            runs = [_listed(run) for run in self._api.runs(limit=limit)]
+        return sorted(runs, key=lambda run: run.since, reverse=True)
 
     def run(self, run_id: str) -> Listed:
         """One run. Raises ConfigError if the SuperLink does not have it."""
         with self._errors(f"run {run_id} was not looked up", run_id):
-            found = self._api.runs(run_id=number(run_id))
-            if not found:
+            runs = self._api.runs(run_id=number(run_id))
+            if not runs:
                 raise NoSuchRunError
-            return _listed(found[0])
+            return _listed(runs[0])
 
     def start(self, bundle: bytes, config: Mapping[str, str]) -> str:
         """Submit a run; its id. Raises RunError if the SuperLink does not accept it."""
@@ -82,8 +82,8 @@ class Control:
     def nodes(self) -> list[KnownNode]:
         """The registered nodes, in the order of their names."""
         with self._errors("the nodes were not listed"):
-            found = self._api.nodes()
-        return sorted((node for node in found if node.status != UNREGISTERED), key=lambda node: node.name)
+            nodes = self._api.nodes()
+        return sorted((node for node in nodes if node.status != UNREGISTERED), key=lambda node: node.name)
 
     def unregister(self, node_id: int) -> None:
         """Revoke a node's right to join. Raises RunError if the SuperLink does not have it."""

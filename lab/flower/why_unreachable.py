@@ -100,13 +100,13 @@ def _with_tls(connection: socket.socket, host: str, port: int, trusted: Path | N
 
 
 def _wrong_certificate(error: ssl.SSLCertVerificationError, host: str, port: int, trusted: Path | None) -> str:
-    found = f"the certificate of the server on port {port} of {host} is not accepted"
+    fault = f"the certificate of the server on port {port} of {host} is not accepted"
     if error.verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-        return f"{found}: it is not valid for {host!r}; use a name that it has, or make one with --name {host}"
+        return f"{fault}: it is not valid for {host!r}; use a name that it has, or make one with --name {host}"
     if error.verify_code in (9, 10):  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
-        return f"{found}: {error.verify_message}; make a new one with fedstride certificates, and check the clocks"
+        return f"{fault}: {error.verify_message}; make a new one with fedstride certificates, and check the clocks"
     signer = "one of this machine's CAs" if trusted is None else f"the CA in {trusted}"
-    return f"{found}: it is not signed by {signer}; use the ca.crt that was made with the server's certificate"
+    return f"{fault}: it is not signed by {signer}; use the ca.crt that was made with the server's certificate"
 
 
 def _health(connection: socket.socket, host: str, port: int) -> str | None:

@@ -88,10 +88,10 @@ def experiment_of(table: str, column: str) -> dict[str, Any] | None:
     """The settings of a column of a table; None if the paper does not give them."""
     paper, _, key = table.partition("/")
     for name in experiment_names():
-        found = experiment(name)
-        results = found["results"] or {}
+        settings = experiment(name)
+        results = settings["results"] or {}
         if name.startswith(f"{paper}/") and results.get("table") == key and results["column"] in (column, None):
-            return found
+            return settings
     return None
 
 

@@ -63,58 +63,58 @@ NO_SETTINGS = ("layers", "tuned_from_epoch", "original_on_c2", "best_baseline")
 
 def canonical(method: str) -> str:
     """The same name for `fednlr` and `fedavg+fednlr`: the second. A method that we do not have keeps its name."""
-    found = method_of(method)
-    return method if found is None else found.label
+    ours = method_of(method)
+    return method if ours is None else ours.label
 
 
 def calibration_of(line: PaperRow) -> str:
     """What the method of this row does with a copy of the model after training; `PLAIN` for nothing."""
-    found = method_of(line.method)
-    return PLAIN if found is None else found.calibration
+    ours = method_of(line.method)
+    return PLAIN if ours is None else ours.calibration
 
 
 def stated(config: Config) -> dict[str, Any]:
     """The values of a configuration for the fields of an experiment; participation as the share that is drawn."""
     values = by_key(config)
-    found = {name: values[key] for name, key in FIELDS.items() if name != "clients"}
-    return {**found, "participation": config.cohort_size / config.clients}
+    fields = {name: values[key] for name, key in FIELDS.items() if name != "clients"}
+    return {**fields, "participation": config.cohort_size / config.clients}
 
 
 def misfits(table: PaperTable, column: Column, config: Config) -> list[str]:
     """The differences between the run and the column's setting; empty if the run matches."""
     if "aggregate" in column.fields:
         return ["the column is computed from the others"]
-    found: list[str] = []
+    differences: list[str] = []
     for name, wanted in column.fields.items():
         match name:
             case "dataset":
                 why = PARTS_OF.get(config.task.name, ("", ""))[1]
-                found += _wrong("task", config.task.name, task_of(wanted), why)
+                differences += _wrong("task", config.task.name, task_of(wanted), why)
             case "model":
-                found += _model_misfits(wanted, config)
+                differences += _model_misfits(wanted, config)
             case "partition":
-                found += partition_misfits(wanted, config)
+                differences += partition_misfits(wanted, config)
             case "setting":  # its values are in experiments.yaml
                 behind = experiment_of(table.name, column.key) or {}
                 for key in ("learning_rate", "batch_size", "participation"):
-                    found += _wrong(key, stated(config)[key], behind.get(key, UNSTATED))
+                    differences += _wrong(key, stated(config)[key], behind.get(key, UNSTATED))
             case "learning_rate":
-                found += _wrong("client.lr", config.client.lr, wanted)
+                differences += _wrong("client.lr", config.client.lr, wanted)
             case _ if name not in NO_SETTINGS:
                 wanted_here = parameters("fednlr", {name: wanted}) or {name: wanted}
                 for key, value in wanted_here.items():
                     setting = key.rpartition(".")[2]
-                    found += _wrong(setting, getattr(config.client, setting, None), value)
-    return found
+                    differences += _wrong(setting, getattr(config.client, setting, None), value)
+    return differences
 
 
 def _model_misfits(wanted: str, config: Config) -> list[str]:
     """The name, and the settings of a network that is a model with settings."""
-    found = []
+    differences = []
     for key, value in model_of(wanted).items():
         has = config.model.name if key == "model" else getattr(config.model, key.rpartition(".")[2], None)
-        found += _wrong(key, has, value)
-    return found
+        differences += _wrong(key, has, value)
+    return differences
 
 
 def partition_misfits(wanted: Mapping[str, Any], config: Config) -> list[str]:
@@ -123,9 +123,9 @@ def partition_misfits(wanted: Mapping[str, Any], config: Config) -> list[str]:
     convert = AS_IN_PAPERS.get(name)
     as_in_papers = convert(config.partition, config.clients) if convert else {}
     has = {"scheme": name, **vars(config.partition), **as_in_papers, "clients": config.clients}
-    found = _wrong("partition", has["scheme"], wanted["scheme"])
-    if found:  # another scheme has other parameters, which cannot be compared
-        return found + _wrong("clients", config.clients, wanted.get("clients", UNSTATED))
+    differences = _wrong("partition", has["scheme"], wanted["scheme"])
+    if differences:  # another scheme has other parameters, which cannot be compared
+        return differences + _wrong("clients", config.clients, wanted.get("clients", UNSTATED))
     return [text for key, value in wanted.items() if key != "scheme" for text in _wrong(key, has.get(key), value)]
 
 
@@ -154,8 +154,8 @@ def is_line(table: PaperTable, column: Column, line: PaperRow, run: Run) -> bool
 def deviations(table: PaperTable, column: Column, line: PaperRow, config: Config) -> list[str]:
     """The differences between the run and the paper's experiment, such as `rounds 5 (paper: 100)`."""
     behind = experiment_of(table.name, column.key) or {}
-    own = _method_settings(table, column, line)
-    wanted_here = {**behind, **{key: own[key] for key in OF_THE_RUN if key in own}}
+    settings = _method_settings(table, column, line)
+    wanted_here = {**behind, **{key: settings[key] for key in OF_THE_RUN if key in settings}}
     pairs = [(key, value, wanted_here.get(key, UNSTATED)) for key, value in stated(config).items()]
     local = behind.get("local")
     if isinstance(local, Mapping):
@@ -169,7 +169,7 @@ def deviations(table: PaperTable, column: Column, line: PaperRow, config: Config
     pairs.append(("lr_decay", config.client.lr_decay, factor))
     has = _by_last_part(config)
     pairs.append(("weighting", has.get("weighting", UNSTATED), behind.get("aggregation_weights", UNSTATED)))
-    for key, value in parameters(line.method, own, line.variant).items():
+    for key, value in parameters(line.method, settings, line.variant).items():
         setting = key.rpartition(".")[2]
         if setting in OF_THE_RUN:  # compared above
             continue
@@ -183,8 +183,8 @@ def deviations(table: PaperTable, column: Column, line: PaperRow, config: Config
 
 def _method_settings(table: PaperTable, column: Column, line: PaperRow) -> Mapping[str, Any]:
     methods = (experiment_of(table.name, column.key) or {}).get("methods") or {}
-    found: Mapping[str, Any] = methods.get(line.method) or {}
-    return found
+    settings: Mapping[str, Any] = methods.get(line.method) or {}
+    return settings
 
 
 def _by_last_part(config: Config) -> dict[str, Any]:

@@ -116,8 +116,8 @@ def side_by_side(table: PaperTable, runs: Sequence[Run], statistic: Statistic | 
         for line in table.rows:
             matched = [run for run in fitting if is_line(table, column, line, run)]
             if matched and line.values[number] is not None:
-                found, more = _pairs(table, number, line, matched, statistic)
-                pairs, remarks = pairs + found, remarks + more
+                new_pairs, more = _pairs(table, number, line, matched, statistic)
+                pairs, remarks = pairs + new_pairs, remarks + more
                 used |= {str(run.folder) for run in matched}
     rest = [run for run in runs if str(run.folder) not in used]
     remarks += _unmatched(table, rest)
@@ -135,13 +135,13 @@ def _pairs(
     metric, calibration = metric_of(table, line), calibration_of(line)
     ours = compare(runs, metric, statistic)
     pairs, remarks = [], list(ours.remarks)
-    for each in ours.groups:
-        cell = ours.cells[each.method, each.setting]
-        method = each.method if calibration == PLAIN else f"{each.method}+{calibration}"
-        name = f"{method}, {each.setting}" if len(ours.settings) > 1 else method
+    for run_group in ours.groups:
+        cell = ours.cells[run_group.method, run_group.setting]
+        method = run_group.method if calibration == PLAIN else f"{run_group.method}+{calibration}"
+        name = f"{method}, {run_group.setting}" if len(ours.settings) > 1 else method
         std = None if line.std is None else line.std[number]
         pairs.append(PaperPair(column.key, name, line.values[number], std, cell, statistic, metric))
-        other = deviations(table, column, line, each.config)
+        other = deviations(table, column, line, run_group.config)
         if other:
             remarks.append(f"{column.key}, {name} differs from the paper: {', '.join(other)}")
     return pairs, remarks

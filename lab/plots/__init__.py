@@ -96,8 +96,8 @@ def numbers_of_methods(runs: Sequence[Run]) -> dict[str, int]:
 
     The labels of a method are not the same in all figures: they have what distinguishes the runs of the figure.
     """
-    order = sorted(group(runs), key=lambda each: each.order[0])
-    return {name: number for number, name in enumerate(dict.fromkeys(each.identity for each in order))}
+    order = sorted(group(runs), key=lambda run_group: run_group.order[0])
+    return {name: number for number, name in enumerate(dict.fromkeys(run_group.identity for run_group in order))}
 
 
 def _has(run: Run, needs: str) -> bool:

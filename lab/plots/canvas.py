@@ -83,9 +83,9 @@ def drawn(figure: PlotFigure) -> Drawn:
 def _heights(grid: Sequence[Sequence[Panel | None]]) -> list[float] | None:
     """The height of bars and map in each row; None if there are no bars."""
     first = [row[0] for row in grid]
-    if not any(isinstance(each, Map) and each.totals for each in first):
+    if not any(isinstance(panel, Map) and panel.totals for panel in first):
         return None
-    rows = [len(each.rows) for each in first if isinstance(each, Map)]
+    rows = [len(panel.rows) for panel in first if isinstance(panel, Map)]
     return [height for count in rows for height in (BARS_HEIGHT, min(6.0, max(0.9, 0.26 * count)))]
 
 
@@ -165,7 +165,7 @@ def _label(axis: Axis, names: Sequence[str], most: int) -> None:
         numbers = [float(name) if name.isdecimal() else math.nan for name in names]
         steps = (digit * 10**power for power in range(7) for digit in (1, 2, 5))
         picked = ([at for at, number in enumerate(numbers) if number % step == 0] for step in steps)
-        few = next((found for found in picked if len(found) <= most), [])
+        few = next((positions for positions in picked if len(positions) <= most), [])
         shown_here = few or some(range(len(names)), most)  # type: ignore[assignment]
     labels = [legend_label(shown(names[at], LONGEST_LABEL)) for at in shown_here]
     axis.set_ticks(shown_here, labels, fontsize=min(8.0, 150 / max(len(labels), 1)))
@@ -193,16 +193,22 @@ def _wrapped(text: str, inches: float) -> str:
 
 def _legend_below(figure: Drawn, axes: Iterable[Axes]) -> None:
     """One legend for all panels, below them, with each label once."""
-    found: dict[str, Any] = {}
-    for each in axes:
-        for handle, label in zip(*each.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    if not found:
+    handles: dict[str, Any] = {}
+    for panel_axes in axes:
+        for handle, label in zip(*panel_axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if not handles:
         return
-    longest = max(map(len, found))
-    columns = max(1, min(len(found), 4, int(figure.get_figwidth() * 12 / (longest + 8))))
+    longest = max(map(len, handles))
+    columns = max(1, min(len(handles), 4, int(figure.get_figwidth() * 12 / (longest + 8))))
     figure.legend(
-        found.values(), found, loc="outside lower center", ncols=columns, frameon=False, fontsize=8, handlelength=4
+        handles.values(),
+        handles,
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=8,
+        handlelength=4,
     )
 
 

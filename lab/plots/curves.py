@@ -33,25 +33,27 @@ def seconds(runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
 
 def _figure(runs: Sequence[Run], colours: Mapping[str, int], x: str) -> PlotFigure:
     parts = by_headline(runs)
-    found = [
+    panels = [
         panel(groups, metric, colours, x) for metric, decided in parts.items() for groups in by_setting(decided)
     ]
-    columns = 2 if len(found) == 4 else min(COLUMNS, len(found))
+    columns = 2 if len(panels) == 4 else min(COLUMNS, len(panels))
     return PlotFigure(
         f"{', '.join(map(shown, parts))} against {x}",
-        [spread_note([each for decided in parts.values() for each in group(decided)])],
-        [found[start : start + columns] for start in range(0, len(found), columns)],
+        [spread_note([run_group for decided in parts.values() for run_group in group(decided)])],
+        [panels[start : start + columns] for start in range(0, len(panels), columns)],
         (7.0, 4.0) if columns == 1 else (4.2, 3.2),
         sharey=len(parts) == 1,
-        last_values=len(found) == 1,
+        last_values=len(panels) == 1,
     )
 
 
 def by_setting(runs: Sequence[Run]) -> list[list[Group]]:
     """The groups of each setting, in the order of settings."""
     groups = group(runs)
-    settings = dict.fromkeys(each.setting for each in sorted(groups, key=lambda each: each.order[1]))
-    return [[each for each in groups if each.setting == setting] for setting in settings]
+    settings = dict.fromkeys(
+        run_group.setting for run_group in sorted(groups, key=lambda run_group: run_group.order[1])
+    )
+    return [[run_group for run_group in groups if run_group.setting == setting] for setting in settings]
 
 
 def panel(groups: Sequence[Group], metric: str, colours: Mapping[str, int], x: str) -> LinePanel:
@@ -61,10 +63,10 @@ def panel(groups: Sequence[Group], metric: str, colours: Mapping[str, int], x: s
     """
     setting, known = groups[0].setting, fact(metric)
     bands = {}
-    for each in groups:
-        band = over_rounds([run.rows for run in each.runs], metric, known.factor)
-        bands[each.method] = band if band is None or x == ROUNDS else _moved(band, each, x)
-    looks = looks_of({each.method: each for each in groups}, colours)
+    for run_group in groups:
+        band = over_rounds([run.rows for run in run_group.runs], metric, known.factor)
+        bands[run_group.method] = band if band is None or x == ROUNDS else _moved(band, run_group, x)
+    looks = looks_of({run_group.method: run_group for run_group in groups}, colours)
     return of_metric(
         metric, f"by {x}", setting, spread_note(groups), bands, looks, "round" if x == ROUNDS else SPENT[x][0]
     )
@@ -98,10 +100,10 @@ def of_metric(
 def _moved(band: Band, group: Group, x: str) -> Band:
     """The band against the mean over seeds of what is spent after the same round."""
     spent = [_sums(run.rows, *SPENT[x][1:]) for run in group.runs]
-    at = [sum(each.get(number, 0.0) for each in spent) / len(spent) for number in band.x]
+    at = [sum(sums.get(number, 0.0) for sums in spent) / len(spent) for number in band.x]
     return Band(at, band.mean, band.low, band.high, band.n)
 
 
 def _sums(rows: Sequence[Row], keys: Sequence[str], factor: float) -> dict[float, float]:
-    each = [factor * total(row, keys) for row in rows]
-    return {float(row["round"]): total for row, total in zip(rows, itertools.accumulate(each), strict=True)}
+    amounts = [factor * total(row, keys) for row in rows]
+    return {float(row["round"]): total for row, total in zip(rows, itertools.accumulate(amounts), strict=True)}

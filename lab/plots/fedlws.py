@@ -18,12 +18,12 @@ def fedlws(runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
     """gamma (left) and tau (right), one row of panels per method and setting."""
     groups = group(runs)
     parts = []
-    for each in groups:
-        name, row = f"{each.method}, {each.setting}", []
+    for run_group in groups:
+        name, row = f"{run_group.method}, {run_group.setting}", []
         for symbol, (about, y) in SHOWN.items():
-            layers = layers_of(each.runs, f"fedlws/{symbol}")
-            bands = {layer: band_of(each.runs, f"fedlws/{symbol}/{layer}") for layer in layers}
-            row.append(by_layer(about, name, y, bands, name, colours[each.identity]))
+            layers = layers_of(run_group.runs, f"fedlws/{symbol}")
+            bands = {layer: band_of(run_group.runs, f"fedlws/{symbol}/{layer}") for layer in layers}
+            row.append(by_layer(about, name, y, bands, name, colours[run_group.identity]))
         parts.append(row)
     note = "mean over seeds" if isinstance(parts[0][0], Map) else spread_note(groups)
     return PlotFigure(

@@ -19,17 +19,17 @@ def fednlr(runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
     shown = some(layers, LAYERS)
     columns = min(COLUMNS, len(shown))
     parts = []
-    for each in groups:
-        panels = [_of_layer(each, layer, len(groups) > 1 and layer is shown[0], colours) for layer in shown]
+    for run_group in groups:
+        panels = [_of_layer(run_group, layer, len(groups) > 1 and layer is shown[0], colours) for layer in shown]
         parts += [panels[start : start + columns] for start in range(0, len(panels), columns)]
     notes = ["averaged over clients", *left_out(shown, layers, "layers"), spread_note(groups)]
     return PlotFigure("FedNLR: learning rates of the neurons", notes, parts, (2.6, 2.4), sharex=True, sharey=True)
 
 
-def _of_layer(each: Group, layer: str, is_named: bool, colours: Mapping[str, int]) -> LinePanel:
-    name = f"{each.method}, {each.setting}"
-    bands = {label: band_of(each.runs, f"fednlr/rate_{end}/{layer}") for end, label in LINES.items()}
-    looks = looks_of_parts(bands, colours[each.identity])
+def _of_layer(run_group: Group, layer: str, is_named: bool, colours: Mapping[str, int]) -> LinePanel:
+    name = f"{run_group.method}, {run_group.setting}"
+    bands = {label: band_of(run_group.runs, f"fednlr/rate_{end}/{layer}") for end, label in LINES.items()}
+    looks = looks_of_parts(bands, colours[run_group.identity])
     y = "learning rate"
     if is_named:
         y = textwrap.fill(name.replace("+", "+ "), 34).replace("+ ", "+") + f"\n\n{y}"

@@ -20,17 +20,17 @@ def norms(runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
     """Columns N, E and step; a row for the whole model and one per layer; a line per method and setting."""
     groups, layers = group(runs), layers_of(runs, "norms/N")
     shown = some(layers, ROWS)
-    if len({each.setting for each in groups}) > 1:
-        names = {f"{each.method}, {each.setting}": each for each in groups}
+    if len({run_group.setting for run_group in groups}) > 1:
+        names = {f"{run_group.method}, {run_group.setting}": run_group for run_group in groups}
     else:
-        names = {each.method: each for each in groups}
+        names = {run_group.method: run_group for run_group in groups}
     parts = [
         [
             LinePanel(
                 meaning,
                 layer or "whole model",
                 f"{symbol} ({layer or 'whole model'})",
-                {name: band_of(each.runs, _key(symbol, layer)) for name, each in names.items()},
+                {name: band_of(run_group.runs, _key(symbol, layer)) for name, run_group in names.items()},
                 title="" if layer else meaning,
                 looks=looks_of(names, colours),
                 least=0.0,

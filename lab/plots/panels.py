@@ -66,7 +66,7 @@ class LinePanel:
         """The colour and the dashes of a line."""
         if self.looks is not None:
             return self.looks[name]
-        place = [each for each, band in self.bands.items() if band is not None].index(name)
+        place = [label for label, band in self.bands.items() if band is not None].index(name)
         return Look(place, place)
 
     def above(self) -> dict[str, int]:
@@ -77,13 +77,13 @@ class LinePanel:
         drawn = {name: band for name, band in self.bands.items() if band is not None}
         values = {name: np.log(band.mean) if self.log else np.array(band.mean) for name, band in drawn.items()}
         height = np.ptp(np.concatenate(list(values.values()))) if values else 0.0
-        names, found = list(drawn), {}
+        names, counts = list(drawn), {}
         for place, name in enumerate(names):
             x = drawn[name].x
-            later = (np.interp(x, drawn[each].x, values[each]) for each in names[place + 1 :])
-            close = (np.mean(np.abs(values[name] - each) <= 0.01 * height) > 0.5 for each in later)
-            found[name] = sum(map(bool, close))
-        return found
+            later = (np.interp(x, drawn[other].x, values[other]) for other in names[place + 1 :])
+            close = (np.mean(np.abs(values[name] - curve) <= 0.01 * height) > 0.5 for curve in later)
+            counts[name] = sum(map(bool, close))
+        return counts
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def over_rounds(seeds: Sequence[Sequence[Row]], key: str, factor: float = 1.0) -
     rounds = sorted(set.intersection(*map(set, values))) if values else []
     if not rounds:
         return None
-    table = np.array([[each[number] for number in rounds] for each in values], dtype=np.float64)
+    table = np.array([[by_round[number] for number in rounds] for by_round in values], dtype=np.float64)
     mean, low, high = (fold(axis=0).tolist() for fold in (table.mean, table.min, table.max))
     return Band([float(number) for number in rounds], mean, low, high, len(values))
 
@@ -162,7 +162,7 @@ def band_of(runs: Sequence[Run], key: str) -> Band | None:
 
 def spread_note(groups: Sequence[Group]) -> str:
     """The meaning of lines and bands."""
-    if all(len(each.runs) == 1 for each in groups):
+    if all(len(run_group.runs) == 1 for run_group in groups):
         return "each line is one run"
     return "line: mean over seeds, band: lowest to highest seed"
 
@@ -173,12 +173,12 @@ def looks_of(groups: Mapping[str, Group], colours: Mapping[str, int]) -> dict[st
     Several lines of a method, as in several settings, or of runs that are not completed, differ in their dashes.
     """
     count = Counter[int]()
-    found = {}
-    for name, each in groups.items():
-        number = colours[each.identity]
-        found[name] = Look(number, number + 3 * count[number])
+    looks = {}
+    for name, run_group in groups.items():
+        number = colours[run_group.identity]
+        looks[name] = Look(number, number + 3 * count[number])
         count[number] += 1
-    return found
+    return looks
 
 
 def looks_of_parts(names: Iterable[str], colour: int) -> dict[str, Look]:
@@ -214,12 +214,12 @@ def by_layer(
     """A quantity of each layer: lines in the colour of the method for a few, a map for many."""
     if len(bands) <= FEW_LAYERS:
         return LinePanel(about, of, y, bands, title=title, looks=looks_of_parts(bands, colour))
-    found = {name: band for name, band in bands.items() if band is not None}
-    rounds = sorted({x for band in found.values() for x in band.x})
-    values = np.full((len(found), len(rounds)), np.nan)
-    for row, band in enumerate(found.values()):
+    drawn = {name: band for name, band in bands.items() if band is not None}
+    rounds = sorted({x for band in drawn.values() for x in band.x})
+    values = np.full((len(drawn), len(rounds)), np.nan)
+    for row, band in enumerate(drawn.values()):
         values[row, [rounds.index(x) for x in band.x]] = band.mean
-    return Map(about, of, "layer", values, numbered(rounds), list(found), y, title=title, form="{:.3g}")
+    return Map(about, of, "layer", values, numbered(rounds), list(drawn), y, title=title, form="{:.3g}")
 
 
 def numbered(values: Sequence[float] | range) -> list[str]:

@@ -41,13 +41,13 @@ def maps_of(parts: Parts, source: Data, name: str = "") -> list[Counts]:
 
     A task with neither gives one map with one row, the numbers of examples.
     """
-    found = []
+    maps = []
     if source.spec.classes:
-        found.append(Counts(counts_of(parts, source.train_y, source.spec.classes), name))
+        maps.append(Counts(counts_of(parts, source.train_y, source.spec.classes), name))
     if source.groups is not None:
         ids, groups = np.unique(source.groups, return_inverse=True)
-        found.append(Counts(counts_of(parts, groups, len(ids)), name, "group"))
-    return found or [Counts(np.array([[len(part) for part in parts]]), name, "all examples")]
+        maps.append(Counts(counts_of(parts, groups, len(ids)), name, "group"))
+    return maps or [Counts(np.array([[len(part) for part in parts]]), name, "all examples")]
 
 
 def draw_labels(parts: Parts, source: Data, path: Path, title: str) -> None:
@@ -81,9 +81,9 @@ def maps_of_runs(runs: Sequence[Run]) -> tuple[list[Counts], str]:
 
 def figure(maps: Sequence[Counts], title: str) -> PlotFigure:
     """A map for each of `maps`, and above it bars of the examples per client."""
-    clients = max(each.counts.shape[1] for each in maps)
+    clients = max(heat_map.counts.shape[1] for heat_map in maps)
     width = min(14.0, max(5.5, 0.5 * clients + 1.8))
-    return PlotFigure(title, [], [[_map(each)] for each in maps], (width, 3.3))
+    return PlotFigure(title, [], [[_map(heat_map)] for heat_map in maps], (width, 3.3))
 
 
 def _map(shown: Counts) -> Map:

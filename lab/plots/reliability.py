@@ -36,8 +36,8 @@ def reliability(runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
 
 
 def _of_run(run: Run, name: str, colour: int) -> list[Panel]:
-    found = [(place, row) for place in PLACES if (row := _last(run, place)) is not None]
-    return [panel for place, row in found for panel in _panels(place, row, name, colour)]
+    rows = [(place, row) for place in PLACES if (row := _last(run, place)) is not None]
+    return [panel for place, row in rows for panel in _panels(place, row, name, colour)]
 
 
 def _last(run: Run, place: str) -> Row | None:
@@ -49,7 +49,7 @@ def _panels(place: str, row: Row, name: str, colour: int) -> list[Panel]:
     size = len(values) // 3
     predicted, observed, count = (values[at : at + size] for at in (0, size, 2 * size))
     kept = [at for at in range(size) if count[at] > 0]
-    x, y = ([each[at] for at in kept] for each in (predicted, observed))
+    x, y = ([shares[at] for at in kept] for shares in (predicted, observed))
     error = number(row, f"{place}/calibration")
     ends = sorted({0.0, 1.0, *x})
     where = f"{'at the clients' if place == wire.LOCAL else 'on the test set'}, round {row['round']}"

@@ -16,8 +16,12 @@ def first_of_each(
     """For each method and setting, the run with the lowest seed, its label, its method's colour; and a note."""
     groups = group(runs)
     shown = [
-        (each.runs[0], f"{each.method}, {each.setting}, seed {each.config.seed}", colours[each.identity])
-        for each in groups
+        (
+            run_group.runs[0],
+            f"{run_group.method}, {run_group.setting}, seed {run_group.config.seed}",
+            colours[run_group.identity],
+        )
+        for run_group in groups
     ]
     note = "single runs: the lowest seed of each method and setting" if len(runs) > len(groups) else "single runs"
     if len(groups) > limit:

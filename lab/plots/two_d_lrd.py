@@ -24,7 +24,7 @@ def two_d_lrd(runs: Sequence[Run], colours: Mapping[str, int]) -> PlotFigure:
     """
     shown, which = first_of_each(runs, colours)
     notes = ["dotted line: d increases", which]
-    parts = [_of_run(*each) for each in shown]
+    parts = [_of_run(*labelled_run) for labelled_run in shown]
     return PlotFigure("2D-LRD: detector and rates", notes, parts, (5.2, 2.2), columns=True, own_legends=True)
 
 
@@ -76,8 +76,8 @@ def fired(run: Run) -> list[int]:
 
 def rates(run: Run) -> tuple[list[float], np.ndarray]:
     """The rounds, and the rate of each mini-batch (mini-batches, rounds) as a fraction of the first: or NaN."""
-    found = {row["round"]: rates for row in run.rows if (rates := numbers(row, RATES))}
-    values = np.full((max(map(len, found.values()), default=0), len(found)), np.nan)
-    for column, rates in enumerate(found.values()):
+    by_round = {row["round"]: rates for row in run.rows if (rates := numbers(row, RATES))}
+    values = np.full((max(map(len, by_round.values()), default=0), len(by_round)), np.nan)
+    for column, rates in enumerate(by_round.values()):
         values[: len(rates), column] = rates
-    return list(found), values
+    return list(by_round), values

@@ -63,30 +63,30 @@ def made(spec: Spec) -> Compared:
 
 def read(source: Path, spec: Spec) -> Compared:
     """The examples of a user's file or folder. Raises DataError, as `fedstride predict` does."""
-    found = unlabelled.read(source, spec).x
-    what = f"{len(found)} examples of {source}"
+    examples = unlabelled.read(source, spec).x
+    what = f"{len(examples)} examples of {source}"
     columns = columns_of(spec)
     if not columns:
-        x = found.astype(np.int64) if spec.inputs.kind is Kind.TOKENS else found
-        return Compared(x, found, what)
+        x = examples.astype(np.int64) if spec.inputs.kind is Kind.TOKENS else examples
+        return Compared(x, examples, what)
     cells_of, start = [], 0
     for column in columns:
-        block = found[:, start : start + column.width]
+        block = examples[:, start : start + column.width]
         start += column.width
         missing = np.isnan(block).any(1)
         numbers = block.argmax(1).astype(np.float32) if column.categories else block[:, 0]
         cells_of.append(np.where(missing, np.nan, numbers))
-    return Compared(np.stack(cells_of, 1).astype(np.float32), found, what)
+    return Compared(np.stack(cells_of, 1).astype(np.float32), examples, what)
 
 
 def as_bytes(x: np.ndarray) -> np.ndarray:
     """Images as bytes. Raises DataError if they are others."""
-    found = x.astype(np.uint8)
-    if not np.array_equal(found, x):
+    images = x.astype(np.uint8)
+    if not np.array_equal(images, x):
         raise DataError(
             "the images have values that are no whole numbers from 0 to 255: export the model with --floats"
         )
-    return found
+    return images
 
 
 def cells(x: np.ndarray, columns: Sequence[Column]) -> dict[str, list[float] | list[str]]:
@@ -110,7 +110,7 @@ def unknown_of(column: Column) -> str:
 
 def _table(spec: Spec, columns: Sequence[Column], rng: np.random.Generator) -> np.ndarray:
     """Numbers about the means of columns, and places of categories; the one after the last is unknown."""
-    found, start = [], 0
+    arrays, start = [], 0
     for column in columns:
         may_be_missing = spec.reading.rules[column.name].fill != ERROR
         if column.categories:
@@ -122,9 +122,9 @@ def _table(spec: Spec, columns: Sequence[Column], rng: np.random.Generator) -> n
             drawn = rng.normal(mean, std, COUNT)
         if may_be_missing:
             drawn[rng.random(COUNT) < MISSING] = np.nan
-        found.append(drawn)
+        arrays.append(drawn)
         start += column.width
-    return np.stack(found, 1).astype(np.float32)
+    return np.stack(arrays, 1).astype(np.float32)
 
 
 def _channel(values: Sequence[float], spec: Spec, default: float) -> np.ndarray:

@@ -129,7 +129,7 @@ def _unit(model: Model, dtype: str) -> str:
 def about(model: Model, *, floats: bool = False) -> dict[str, str]:
     """The metadata of a file: all that a reader without the run's folder needs."""
     spec = model.spec
-    found = {
+    metadata = {
         "fedstride": versions()["fedstride"],
         "run": model.folder.name,
         "task": model.config.task.name,
@@ -139,8 +139,8 @@ def about(model: Model, *, floats: bool = False) -> dict[str, str]:
         "prepared": json.dumps(spec.flatten()),
     }
     if spec.inputs.kind is Kind.TOKENS:
-        found["tokens"] = TOKENS.format(words=spec.inputs.shape[0], last=spec.inputs.vocabulary - 1)
-    return found
+        metadata["tokens"] = TOKENS.format(words=spec.inputs.shape[0], last=spec.inputs.vocabulary - 1)
+    return metadata
 
 
 TOKENS = (
@@ -193,8 +193,8 @@ def _runner(whole: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[np.ndarr
     def run(x: np.ndarray) -> np.ndarray:
         with torch.no_grad():
             parts = [whole(torch.from_numpy(x[at : at + BATCH])) for at in range(0, len(x), BATCH)]
-        found: np.ndarray = torch.cat(parts).numpy()
-        return found
+        outputs: np.ndarray = torch.cat(parts).numpy()
+        return outputs
 
     return run
 

@@ -76,8 +76,8 @@ class Model:
                 )
                 for start in range(0, len(x), BATCH)
             ]
-        found: np.ndarray = torch.cat(parts).numpy()
-        return found
+        outputs: np.ndarray = torch.cat(parts).numpy()
+        return outputs
 
     @property
     def gives(self) -> Literal["probabilities", "scores", "values"]:
@@ -109,11 +109,11 @@ class Model:
     def _table(self, outputs: np.ndarray, examples: Unlabelled) -> pd.DataFrame:
         import pandas as pd
 
-        index, found = pd.Index(examples.where, name=examples.unit), self.given(outputs)
+        index, values = pd.Index(examples.where, name=examples.unit), self.given(outputs)
         if self.gives == "values":
-            return pd.DataFrame(found, index, self.names)
+            return pd.DataFrame(values, index, self.names)
         sign = "score" if self.gives == "scores" else "p"
-        table = pd.DataFrame(found, index, [f"{sign}({name})" for name in self.names])
+        table = pd.DataFrame(values, index, [f"{sign}({name})" for name in self.names])
         if self.spec.target is Target.CLASS:
             table.insert(0, "class", [self.names[at] for at in outputs.argmax(1)])
         return table
@@ -159,21 +159,21 @@ def _arrays(path: Path) -> dict[str, torch.Tensor]:
     from safetensors.torch import load
 
     try:
-        found: dict[str, torch.Tensor] = load(bounded_reading.content(path))
+        arrays: dict[str, torch.Tensor] = load(bounded_reading.content(path))
     except SafetensorError as error:
         raise ValueError(str(error)) from error
-    return found
+    return arrays
 
 
 def softmax(outputs: np.ndarray) -> np.ndarray:
     """The probability of each class from logits, float64 (n, classes)."""
     shifted = np.exp(outputs - outputs.max(1, keepdims=True))
-    found: np.ndarray = shifted / shifted.sum(1, keepdims=True)
-    return found
+    probabilities: np.ndarray = shifted / shifted.sum(1, keepdims=True)
+    return probabilities
 
 
 def _logistic(outputs: np.ndarray) -> np.ndarray:
     """The probability of each label from logits, float64 (n, labels)."""
     small = np.exp(-np.abs(outputs))
-    found: np.ndarray = np.where(outputs >= 0, 1.0, small) / (1.0 + small)
-    return found
+    probabilities: np.ndarray = np.where(outputs >= 0, 1.0, small) / (1.0 + small)
+    return probabilities

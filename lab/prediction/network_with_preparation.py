@@ -66,8 +66,8 @@ class Whole(nn.Module):
         usable = self._usable(stored)
         mean, std, fill = (self.get_buffer(name) for name in BUFFERS[:3])
         outputs = self.network(prepared(stored, self.spec, mean, std, fill)).double()
-        found = self._finished(outputs)
-        return (found if usable is None else torch.where(usable, found, torch.nan)).float()
+        predictions = self._finished(outputs)
+        return (predictions if usable is None else torch.where(usable, predictions, torch.nan)).float()
 
     def _usable(self, stored: torch.Tensor) -> torch.Tensor | None:
         """Which examples are allowed, (n, 1); None if all are."""
@@ -92,8 +92,8 @@ def _may_be_missing(spec: Spec, width: int) -> list[bool]:
     reading = spec.reading
     if not reading.parsed:
         return [reading.may_be_missing] * width
-    found = [reading.rules[column.name].fill != ERROR for column in reading.parsed for _ in range(column.width)]
-    return [*found, *(False for _ in reading.indicators)]
+    flags = [reading.rules[column.name].fill != ERROR for column in reading.parsed for _ in range(column.width)]
+    return [*flags, *(False for _ in reading.indicators)]
 
 
 def _stored(x: torch.Tensor, spec: Spec) -> torch.Tensor:

@@ -63,17 +63,17 @@ def run(content: bytes, columns: Sequence[Column], x: np.ndarray) -> np.ndarray:
     """What onnxruntime computes for examples in the form of `Whole`, on the processor."""
     session = _package("onnxruntime").InferenceSession(content, providers=["CPUExecutionProvider"])
     (output,) = session.run(None, feed(columns, x))
-    found: np.ndarray = output
-    return found
+    predictions: np.ndarray = output
+    return predictions
 
 
 def feed(columns: Sequence[Column], x: np.ndarray) -> dict[str, np.ndarray]:
     """The inputs of the graph for these examples."""
     if not columns:
         return {"x": x}
-    found = cells(x, columns)
+    by_column = cells(x, columns)
     return {
-        column.name: np.array(found[column.name], object if column.categories else np.float32)[:, None]
+        column.name: np.array(by_column[column.name], object if column.categories else np.float32)[:, None]
         for column in columns
     }
 
@@ -135,8 +135,8 @@ def _rename(graph: Any, old: str, new: str) -> None:
 def _spellings(name: str) -> list[str]:
     """The usual ways to write a category, which may be a number: `1`, `1.0`."""
     short = alike(name)
-    each = dict.fromkeys([short, name, f"{short}.0", f"{short}0"])
-    return [text for text in each if alike(text) == short]
+    spellings = dict.fromkeys([short, name, f"{short}.0", f"{short}0"])
+    return [text for text in spellings if alike(text) == short]
 
 
 def _package(name: str) -> Any:

@@ -88,8 +88,8 @@ def _prepared(given: Sequence[Override]) -> Prepared:
     try:
         return session.prepare(compose(given))
     except ConfigError as error:
-        lists = [each for each in given if isinstance(each.value, list)]
-        listed = next((each for each in lists if repr(each.text) in str(error)), None)
+        lists = [override for override in given if isinstance(override.value, list)]
+        listed = next((override for override in lists if repr(override.text) in str(error)), None)
         if listed is None:
             raise
         raise several(listed.key) from error
@@ -176,27 +176,31 @@ def _make(planned: Sweep, at_once: int | None, line: StatusLine) -> Results:
     ended: list[Ended] = []
 
     def say(job: PlannedRun | None = None) -> None:
-        failed = sum(each.state != "completed" for each in ended)
+        failed = sum(ended_run.state != "completed" for ended_run in ended)
         line.show(
             f"{len(ended)} of {len(jobs)} runs ended" + (f", {failed} of them not completed" if failed else "")
         )
 
     say()
     try:
-        for each in run_jobs(jobs, at_once=min(at_once or cores(), len(jobs)), on_start=say):
-            ended.append(each)
+        for ended_run in run_jobs(jobs, at_once=min(at_once or cores(), len(jobs)), on_start=say):
+            ended.append(ended_run)
             say()
     except KeyboardInterrupt as error:
-        then = [_next(each.job.folder) for each in ended if each.state == "interrupted"]
-        done = sum(each.state == "completed" for each in ended)
+        then = [_next(ended_run.job.folder) for ended_run in ended if ended_run.state == "interrupted"]
+        done = sum(ended_run.state == "completed" for ended_run in ended)
         raise KeyboardInterrupt("; ".join([f"{done} of {len(jobs)} runs are completed", *then])) from error
-    failed = {each.job.folder.name: f"{each.state}: {each.reason}" for each in ended if each.state != "completed"}
+    failed = {
+        ended_run.job.folder.name: f"{ended_run.state}: {ended_run.reason}"
+        for ended_run in ended
+        if ended_run.state != "completed"
+    }
     if len(failed) == len(jobs):
         raise RunError(f"none of {len(jobs)} runs is completed; the first: {next(iter(failed.values()))}")
     if failed:
         warnings.warn(f"{len(failed)} of {len(jobs)} runs are not completed: see .failed", stacklevel=3)
-    found = _found([job.folder for job in jobs if job.folder.is_dir()])
-    return Results(list(found), [*planned.notes, *found.notes], failed)
+    all_results = _found([job.folder for job in jobs if job.folder.is_dir()])
+    return Results(list(all_results), [*planned.notes, *all_results.notes], failed)
 
 
 # ---------------------------------------------------------------- a comparison
@@ -251,8 +255,8 @@ def _compared(
         place.append(folder)
         line.show(f"0 of {len(planned.runs)} runs ended")
 
-    def on_end(planned: Planned, run: Trained, each: Ended) -> None:
-        ended.append(each)
+    def on_end(planned: Planned, run: Trained, ended_run: Ended) -> None:
+        ended.append(ended_run)
         line.show(f"{len(ended)} of {len(planned.runs)} runs ended")
 
     folder = None if out is None else Path(os.fspath(out))
@@ -281,7 +285,7 @@ def _asked(
 @user_parts.alone()
 def _found(folders: Sequence[Path]) -> Results:
     runs, remarks = find_runs(folders)
-    return Results([Result(each) for each in runs], remarks)
+    return Results([Result(loaded_run) for loaded_run in runs], remarks)
 
 
 def _check_copies(configs: Sequence[Config]) -> None:

@@ -39,10 +39,10 @@ class Comparison:
         rows were measured to say anything. Shares, not percent. NaN where there is no number.
         """
         rows = [
-            (each.site, each.rows, column, *of_one)
-            for each in self._made.found
-            for column, cells in each.figures.items()
-            for of_one in _cells(each, cells)
+            (at_site.site, at_site.rows, column, *of_one)
+            for at_site in self._made.measured
+            for column, cells in at_site.figures.items()
+            for of_one in _cells(at_site, cells)
         ]
         return pd.DataFrame(rows, columns=list(FIGURES))
 
@@ -50,23 +50,23 @@ class Comparison:
     def differences(self) -> pd.DataFrame:
         """The same of paired differences: of `column` less `against`, on the same rows."""
         rows = [
-            (each.site, each.rows, *pair, *of_one)
-            for each in self._made.found
-            for pair, cells in each.differences.items()
-            for of_one in _cells(each, cells)
+            (at_site.site, at_site.rows, *pair, *of_one)
+            for at_site in self._made.measured
+            for pair, cells in at_site.differences.items()
+            for of_one in _cells(at_site, cells)
         ]
         return pd.DataFrame(rows, columns=list(DIFFERENCES))
 
     def __repr__(self) -> str:
-        return "\n".join([page.text_of(self._made.found, self._made.main, None), *self.notes])
+        return "\n".join([page.text_of(self._made.measured, self._made.main, None), *self.notes])
 
     def _repr_html_(self) -> str:
-        grid = page.grid(self._made.found, self._made.main)
+        grid = page.grid(self._made.measured, self._made.main)
         head = f"<p><b>{html.escape(grid.title)}</b></p>{as_html(grid.head, grid.rows)}"
         return f"{head}<p><code>{html.escape(str(self.page))}</code></p>{lines_html(self.notes)}"
 
 
 def _cells(at: At, cells: Mapping[str, ComparedFigure]) -> Iterator[tuple[str, float, float, float, float, bool]]:
-    for figure, found in cells.items():
-        low, high = found.interval
-        yield figure, found.value, low, high, found.spread, at.enough[figure]
+    for figure, cell in cells.items():
+        low, high = cell.interval
+        yield figure, cell.value, low, high, cell.spread, at.enough[figure]

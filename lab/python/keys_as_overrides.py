@@ -26,17 +26,17 @@ def merged(settings: Mapping[str, Value] | None, keywords: Mapping[str, Value]) 
             f"the keys must be in a dict or given as keywords, not in a {type(settings).__name__}: write "
             '{"client.lr": 0.03}, or rounds=20'
         )
-    found = dict(settings or {})
-    for key in found:
+    values = dict(settings or {})
+    for key in values:
         if not isinstance(key, str):
             raise ConfigError(f"the key {key!r} is not text: write it as in {{'client.lr': 0.03}}")
     for key, value in keywords.items():
-        if key in found:
+        if key in values:
             raise ConfigError(
                 f"{key} is given twice, in the dict and as a keyword: leave out one of them", key=key
             )
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def single(given: Mapping[str, Value]) -> list[str]:
@@ -60,10 +60,10 @@ def swept(given: Mapping[str, Value]) -> list[str]:
 def _texts(key: str, value: Value) -> list[str]:
     if not _is_several(value) or isinstance(value, tuple):
         return [_text(key, value)]
-    found = [_text(key, each) for each in _items(value)]
-    if not found:
+    texts = [_text(key, member) for member in _items(value)]
+    if not texts:
         raise ConfigError(f"{key} = [] is not allowed: a list in a sweep has at least one value", key=key)
-    return found
+    return texts
 
 
 def _is_several(value: object) -> bool:
@@ -83,7 +83,7 @@ def _text(key: str, value: Value) -> str:
 def _plain(key: str, value: Any) -> Any:
     """The value with the types of the grammar. Raises ConfigError for any other value."""
     if _is_several(value):
-        return [_plain(key, each) for each in _items(value)]
+        return [_plain(key, member) for member in _items(value)]
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.item()
     if isinstance(value, os.PathLike):

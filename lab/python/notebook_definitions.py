@@ -119,7 +119,7 @@ class Definitions:
         for cell in self._cells:
             for node in reversed(cell.body):
                 if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name:
-                    start = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                    start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
                     lines = range(start, (node.end_lineno or start) + 1)
                     if is_source(cell.text, lines, value):
                         return cell.lines(lines)
@@ -198,18 +198,18 @@ def is_literal(value: object) -> bool:
 
 def used_names(text: str) -> list[str]:
     """The names that a definition takes from its module, sorted."""
-    found: set[str] = set()
+    names: set[str] = set()
 
     def look(table: symtable.SymbolTable) -> None:
         is_module = table.get_type() == "module"
         for symbol in table.get_symbols():
             if symbol.is_referenced() if is_module else symbol.is_global():
-                found.add(symbol.get_name())
+                names.add(symbol.get_name())
         for inner in table.get_children():
             look(inner)
 
     look(symtable.symtable(text, "cell", "exec"))
-    return sorted(found)
+    return sorted(names)
 
 
 def is_source(text: str, lines: range, value: Any) -> bool:
@@ -219,26 +219,31 @@ def is_source(text: str, lines: range, value: Any) -> bool:
     function is compiled depends on what its module imports.
     """
     functions = list(vars(value).values()) if isinstance(value, type) else [value]
-    codes = [getattr(inspect.unwrap(getattr(each, "__func__", each)), "__code__", None) for each in functions]
+    codes = [
+        getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+        for function in functions
+    ]
     for flags in (0, annotations.compiler_flag):  # a notebook keeps this import for later cells
         whole = compile(text, "cell", "exec", flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-        found = {name: code for name, code in _codes(whole) if code.co_firstlineno in lines}
-        known = [(code, found[code.co_qualname]) for code in codes if code and code.co_qualname in found]
+        by_name = {name: code for name, code in _codes(whole) if code.co_firstlineno in lines}
+        known = [(code, by_name[code.co_qualname]) for code in codes if code and code.co_qualname in by_name]
         if all(_alike(one, other) for one, other in known):
             return True
     return False
 
 
 def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield each.co_qualname, each
-            yield from _codes(each)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant.co_qualname, constant
+            yield from _codes(constant)
 
 
 def _alike(one: CodeType, other: CodeType) -> bool:
     """Whether two functions do the same, wherever they are defined."""
-    inner = [dict(_codes(each)) for each in (one, other)]
-    plain = [[each for each in code.co_consts if not isinstance(each, CodeType)] for code in (one, other)]
+    inner = [dict(_codes(code)) for code in (one, other)]
+    plain = [
+        [constant for constant in code.co_consts if not isinstance(constant, CodeType)] for code in (one, other)
+    ]
     same = one.co_code == other.co_code and one.co_names == other.co_names and repr(plain[0]) == repr(plain[1])
     return same and inner[0].keys() == inner[1].keys() and all(_alike(inner[0][k], inner[1][k]) for k in inner[0])

@@ -37,28 +37,28 @@ def chosen(given: Sequence[Override]) -> Chosen:
     Raises ConfigError for a part of an imported module, which a run could not record, and for parts of both
     `__main__` and a file.
     """
-    found: dict[tuple[str, str], Part] = {}
+    parts: dict[tuple[str, str], Part] = {}
     file = parts_in(given)
     for override in given:
         groups = list(USER_PARTS) if override.key == METHOD else [override.key] if override.key in TABLES else []
         for group in groups:
             for name, part in USER_PARTS.get(group, {}).items():
                 if name in override.name.split("+") or (override.key == METHOD and override.name == ALL):
-                    found |= _with_half(group, part, file)
-    if found and file:
-        (group, name), *_ = found
+                    parts |= _with_half(group, part, file)
+    if parts and file:
+        (group, name), *_ = parts
         raise ConfigError(
             f"{group} = {name!r} is defined in this session, and parts = {file!r} is a file: write it to that "
             "file too, or leave out parts"
         )
-    return [(group, part) for (group, _), part in found.items()]
+    return [(group, part) for (group, _), part in parts.items()]
 
 
 def _with_half(group: str, part: Part, file: str | None) -> dict[tuple[str, str], Part]:
     """The part and its half, as far as they are of `__main__`."""
     half = USER_PARTS.get(HALF, {}).get(str(getattr(part.place, "half", None)))
     both = [(group, part), *([] if half is None else [(HALF, half)])]
-    return {(each, one.name): one for each, one in both if _is_of_main(each, one, file)}
+    return {(its_group, one.name): one for its_group, one in both if _is_of_main(its_group, one, file)}
 
 
 def _is_of_main(group: str, part: Part, file: str | None) -> bool:
@@ -88,7 +88,7 @@ def as_file(text: str, given: Sequence[Override]) -> Iterator[Override]:
     out = [override.name for override in given if override.key == "out" and override.value]
     path = runs_dir(Config(out=out[-1] if out else None)) / FOLDER / f"cells_{_short(text)}.py"
     bytecode = Path(importlib.util.cache_from_source(str(path)))
-    new = [each for each in (bytecode, bytecode.parent, path, *path.parents[:2]) if not each.exists()]
+    new = [place for place in (bytecode, bytecode.parent, path, *path.parents[:2]) if not place.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic.write(path, text.encode())
@@ -109,6 +109,6 @@ def _short(text: str) -> str:
 
 def _remove(new: Sequence[Path]) -> None:
     """Remove a file and its folders, as far as they are new, the innermost first."""
-    for each in new:
+    for path in new:
         with contextlib.suppress(OSError):  # a folder that has other files by now
-            each.rmdir() if each.is_dir() else each.unlink()
+            path.rmdir() if path.is_dir() else path.unlink()

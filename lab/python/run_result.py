@@ -73,11 +73,11 @@ class Result:
         """A row for each figure of evaluations, float64: `final` of the last round, `best` of `best_round`."""
         names = [name for name in self.rounds.columns if name.startswith(FINAL)]
         best = self.best_round
-        found = {
+        columns = {
             "final": self.rounds[names].iloc[-1],
             "best": None if best is None else self.rounds[names].loc[best],
         }
-        return pd.DataFrame(found, index=pd.Index(names, name="metric"), dtype=float)
+        return pd.DataFrame(columns, index=pd.Index(names, name="metric"), dtype=float)
 
     @property
     def best_round(self) -> int | None:
@@ -116,7 +116,8 @@ class Result:
         best = self.best_round
         heads = ["", "final", "best" if best is None else f"best, round {best}"]
         rows = [
-            [shown(name), *(_figure(name, each) for each in values)] for name, *values in self.figures.itertuples()
+            [shown(name), *(_figure(name, value) for value in values)]
+            for name, *values in self.figures.itertuples()
         ]
         return (
             f"<p><b>{html.escape(self.title)}</b></p>{as_html(heads, rows)}"

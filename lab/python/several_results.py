@@ -32,7 +32,7 @@ class Results(Sequence[Result]):
         self, runs: Sequence[Result], notes: Sequence[str] = (), failed: dict[str, str] | None = None
     ) -> None:
         self._runs = list(runs)
-        remarks = {each.folder.name: each.run.remark for each in runs if each.run.remark}
+        remarks = {result.folder.name: result.run.remark for result in runs if result.run.remark}
         self.notes, self.failed = tuple(notes), {**remarks, **(failed or {})}
 
     @overload
@@ -51,7 +51,7 @@ class Results(Sequence[Result]):
     @property
     def folders(self) -> list[Path]:
         """The runs' folders, absolute."""
-        return [each.folder for each in self]
+        return [result.folder for result in self]
 
     def table(
         self,
@@ -68,33 +68,35 @@ class Results(Sequence[Result]):
         are as in the records: shares, not percent. The arguments are the command's options. Raises ConfigError as
         the command does.
         """
-        sheets = [each.sheet() for each in self._compared(metric, Statistic(last, best, target), tune)]
+        sheets = [comparison.sheet() for comparison in self._compared(metric, Statistic(last, best, target), tune)]
         return pd.DataFrame([row for sheet in sheets for row in sheet.rows], columns=list(sheets[0].head))
 
     def plot(self, kind: str = "accuracy") -> Figure:
         """The plot of `fedstride plot KIND`, with a band over seeds; see `Result.plot`."""
-        return plotted(kind, newest([each.run for each in self])[0])
+        return plotted(kind, newest([result.run for result in self])[0])
 
     @user_parts.alone()
     def _compared(self, metric: str | None, statistic: Statistic, tune: str | None) -> list[Comparison]:
-        return compare_all([each.run for each in self], metric, statistic, tune)
+        return compare_all([result.run for result in self], metric, statistic, tune)
 
     def _shown(self) -> tuple[list[Comparison], list[str]]:
         """The tables, and the remarks; none if no run is completed."""
         why = [f"{name}: {reason}" for name, reason in self.failed.items()]
         try:
-            found = self._compared(None, Statistic(), None)
+            tables = self._compared(None, Statistic(), None)
         except ConfigError:
             return [], [*self.notes, *why]
-        return found, list(dict.fromkeys([*self.notes, *(note for each in found for note in each.remarks), *why]))
+        return tables, list(
+            dict.fromkeys([*self.notes, *(note for table in tables for note in table.remarks), *why])
+        )
 
     def __repr__(self) -> str:
         tables, notes = self._shown()
-        text = write([(each.grid(), each.sheet()) for each in tables], TableFormat.TEXT) if tables else ""
+        text = write([(table.grid(), table.sheet()) for table in tables], TableFormat.TEXT) if tables else ""
         return "\n".join([text or f"<{len(self)} runs, none completed>", *(f"note: {note}" for note in notes)])
 
     def _repr_html_(self) -> str:
         tables, notes = self._shown()
-        grids = [each.grid() for each in tables]
-        found = [f"<p><b>{html.escape(grid.title)}</b></p>{as_html(grid.head, grid.rows)}" for grid in grids]
-        return "".join(found or [f"<p><b>{len(self)} runs, none completed</b></p>"]) + lines_html(notes)
+        grids = [table.grid() for table in tables]
+        blocks = [f"<p><b>{html.escape(grid.title)}</b></p>{as_html(grid.head, grid.rows)}" for grid in grids]
+        return "".join(blocks or [f"<p><b>{len(self)} runs, none completed</b></p>"]) + lines_html(notes)

@@ -79,8 +79,8 @@ class Rounds:
 
 def _in_notebook() -> bool:
     """Whether the process is the kernel of a notebook."""
-    found = sys.modules.get("IPython")
-    shell = None if found is None else found.get_ipython()
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
 
 

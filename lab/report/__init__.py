@@ -74,8 +74,8 @@ def _targets(runs: Sequence[Run], target: float | None) -> dict[str, float]:
 
 def _lead(runs: Sequence[Run]) -> str:
     groups = group(runs)
-    methods = ", ".join(dict.fromkeys(run.method for each in groups for run in each.runs))
-    settings = "; ".join(dict.fromkeys(each.setting for each in groups))
+    methods = ", ".join(dict.fromkeys(run.method for run_group in groups for run in run_group.runs))
+    settings = "; ".join(dict.fromkeys(run_group.setting for run_group in groups))
     seeds = ", ".join(map(str, sorted({run.config.seed for run in runs})))
     created = time.strftime("%Y-%m-%d %H:%M")
     return f"<p>{escape(methods)}<br>{escape(settings)}<br>seeds {seeds}; page created {created}</p>"

@@ -22,11 +22,11 @@ OF_CLIENTS = (f"{wire.LOCAL}/accuracy", f"{wire.LOCAL}/loss", wire.TRAIN_ACCURAC
 def charts(runs: Sequence[Run], colours: Mapping[str, int]) -> list[LinePanel]:
     """For each setting: the metric that decides and the loss by rounds, then by bytes and seconds; the clients."""
     return [
-        each
+        chart
         for metric, decided in by_headline(runs).items()
         for groups in by_setting(decided)
-        for each in _of_setting(groups, metric, colours)
-        if not each.is_empty
+        for chart in _of_setting(groups, metric, colours)
+        if not chart.is_empty
     ]
 
 
@@ -38,12 +38,14 @@ def _of_setting(groups: list[Group], metric: str, colours: Mapping[str, int]) ->
 
 
 def _has(groups: Sequence[Group], metric: str) -> bool:
-    return any(row.get(metric) is not None for each in groups for run in each.runs for row in run.rows)
+    return any(row.get(metric) is not None for run_group in groups for run in run_group.runs for row in run.rows)
 
 
 def _clients(groups: Sequence[Group], colours: Mapping[str, int]) -> list[LinePanel]:
     """Median, lowest and highest client of each round, over the clients of all seeds."""
-    rows = {each.method: [row for run in each.runs for row in _rows_of_clients(run)] for each in groups}
+    rows = {
+        run_group.method: [row for run in run_group.runs for row in _rows_of_clients(run)] for run_group in groups
+    }
     metric = next(
         (name for name in OF_CLIENTS if any(row.get(name) is not None for part in rows.values() for row in part)),
         None,
@@ -51,7 +53,7 @@ def _clients(groups: Sequence[Group], colours: Mapping[str, int]) -> list[LinePa
     if metric is None:
         return []
     bands = {method: _spread(part, metric) for method, part in rows.items()}
-    looks = looks_of({each.method: each for each in groups}, colours)
+    looks = looks_of({run_group.method: run_group for run_group in groups}, colours)
     note = "line: median client; band: lowest to highest client of the round, over all seeds"
     return [of_metric(metric, "at the clients", groups[0].setting, note, bands, looks, "round")]
 
@@ -72,6 +74,6 @@ def _spread(rows: Sequence[Row], metric: str) -> Band | None:
     if not by_round:
         return None
     x = sorted(by_round)
-    found = [by_round[number] for number in x]
-    middle, low, high = ([fold(each) for each in found] for fold in (statistics.median, min, max))
-    return Band(x, middle, low, high, max(map(len, found)))
+    of_rounds = [by_round[number] for number in x]
+    middle, low, high = ([fold(of_round) for of_round in of_rounds] for fold in (statistics.median, min, max))
+    return Band(x, middle, low, high, max(map(len, of_rounds)))

@@ -27,7 +27,7 @@ class Shown:
 
 def diagnostics(runs: Sequence[Run], colours: Mapping[str, int]) -> list[Shown]:
     """For each kind of plot the panels of the runs that have its metrics."""
-    found = []
+    parts = []
     for name, kind in KINDS.items():
         shown = kind.shown(runs)
         if not shown or name in IN_THE_COMPARISON:
@@ -38,8 +38,8 @@ def diagnostics(runs: Sequence[Run], colours: Mapping[str, int]) -> list[Shown]:
             _fill(part, kind.figure(shown, colours))
         except FedstrideError as error:  # a partition is drawn again from the data, which may be missing here
             part.fault = f"not available on this machine: {error}"
-        found.append(part)
-    return found
+        parts.append(part)
+    return parts
 
 
 def _fill(part: Shown, figure: PlotFigure) -> None:

@@ -84,7 +84,7 @@ def _palette(map_ends: tuple[str, str], lines: Sequence[str]) -> str:
     return " ".join(f"--{name}: {colour};" for name, colour in named.items())
 
 
-STYLE = _STYLE.replace("LIGHT", _palette(MAP, [each["color"] for each in STYLES])).replace(
+STYLE = _STYLE.replace("LIGHT", _palette(MAP, [look["color"] for look in STYLES])).replace(
     "DARK", _palette(DARK_MAP, DARK)
 )
 
@@ -122,7 +122,7 @@ def page(
     allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts) or "'none'"
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}"
     again = f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else ""
-    panels = json.dumps([data(each) for each in charts], allow_nan=False).replace("<", "\\u003c")
+    panels = json.dumps([data(chart) for chart in charts], allow_nan=False).replace("<", "\\u003c")
     drawn = f'<script type="application/json" id="charts">{panels}</script>\n' if charts else ""
     drawn += "".join(f"<script>{script}</script>\n" for script in scripts)
     return (
@@ -137,7 +137,9 @@ def page(
 
 def places_of_charts(made: Sequence[Panel], first: int) -> str:
     """The elements in which the browser draws charts, of which the first has this number."""
-    places = "".join(_place_of_chart(number, each.about, each.of) for number, each in enumerate(made, start=first))
+    places = "".join(
+        _place_of_chart(number, chart.about, chart.of) for number, chart in enumerate(made, start=first)
+    )
     return f'<div class="charts">{places}</div>\n' if made else ""
 
 

@@ -41,10 +41,10 @@ def overrides_for(config: Config) -> list[str]:
             chosen.append(f"{group}={name}")
     before, wanted = _wanted(_composed(*chosen)), _wanted(config)
     values = [f"{key}={quote(value)}" for key, value in wanted.items() if before.get(key) != value]
-    found = [*chosen, *values]
-    if _wanted(compose(found)) != wanted:
+    overrides = [*chosen, *values]
+    if _wanted(compose(overrides)) != wanted:
         raise ConfigError("in this version, the same overrides give another configuration")
-    return found
+    return overrides
 
 
 def command(run: Run) -> str:

@@ -27,8 +27,8 @@ NOTE = (
 
 def sites(runs: Sequence[Run]) -> str:
     """A table for each run whose sites were measured or have their own data; empty if there is no such run."""
-    found = [(run, sites_of(run)) for run in runs]
-    chosen = [(run, of_run) for run, of_run in found if of_run and _is_of_interest(run, of_run)]
+    of_runs = [(run, sites_of(run)) for run in runs]
+    chosen = [(run, of_run) for run, of_run in of_runs if of_run and _is_of_interest(run, of_run)]
     body = "".join(_of_run(run, of_run, folded=len(chosen) > 1) for run, of_run in chosen)
     return body + NOTE if body else ""
 
@@ -65,10 +65,10 @@ def _of_run(run: Run, of_run: Sequence[SiteRecord], *, folded: bool) -> str:
 def _of_pairs(run: Run, of_run: Sequence[SiteRecord]) -> str:
     """A table for each figure of two models: a row a site, and one for all of them."""
     every = pairs_in(run.rows[-1]) if run.rows else {}
-    each = [*((site.name, site.pairs) for site in of_run), ("all", every)]
+    by_site = [*((site.name, site.pairs) for site in of_run), ("all", every)]
     made = ""
-    for figure in dict.fromkeys(figure for _, pairs in each for figure in pairs):
-        known = [(name, pair) for name, pairs in each if (pair := pairs.get(figure)) is not None]
+    for figure in dict.fromkeys(figure for _, pairs in by_site for figure in pairs):
+        known = [(name, pair) for name, pairs in by_site if (pair := pairs.get(figure)) is not None]
         title = f"two models at the sites of {run.folder.name}: {known[0][1].name}"
         made += table(Grid(title, ["site", *HEAD], [[name, *pair.cells] for name, pair in known]))
     return made + f"<p class='small'>{escape(PAIRS_NOTE)}</p>\n" if made else ""

@@ -55,17 +55,17 @@ def verdict(runs: Sequence[Run], target: float | None = None) -> str:
     """
     if len(runs) == 1:
         return _of_one(quality(runs[0], target))
-    found = verdicts(runs)
-    lines = [f'<p class="verdict">{escape(each.text)}</p>' for each in found]
-    if not found:
+    outcomes = verdicts(runs)
+    lines = [f'<p class="verdict">{escape(outcome.text)}</p>' for outcome in outcomes]
+    if not outcomes:
         lines = ['<p class="verdict">Nothing to compare: no two methods have a completed run of one setting.</p>']
-    warnings = dict.fromkeys(warning for each in found for warning in each.warnings)
+    warnings = dict.fromkeys(warning for outcome in outcomes for warning in outcome.warnings)
     return "\n".join([*lines, *(f'<p class="warning">{escape(warning)}</p>' for warning in warnings)])
 
 
-def _of_one(found: Quality) -> str:
-    lines = [f'<p class="verdict">{escape(found.text)}</p>', *(f"<p>{escape(each)}</p>" for each in found.sites)]
-    return "\n".join([*lines, *(f'<p class="warning">{escape(each)}</p>' for each in found.warnings)])
+def _of_one(answer: Quality) -> str:
+    lines = [f'<p class="verdict">{escape(answer.text)}</p>', *(f"<p>{escape(line)}</p>" for line in answer.sites)]
+    return "\n".join([*lines, *(f'<p class="warning">{escape(warning)}</p>' for warning in answer.warnings)])
 
 
 def curves(made: Sequence[LinePanel]) -> str:
@@ -94,13 +94,13 @@ def measured(parts: Sequence[Shown], first: int) -> str:
 def differences(runs: Sequence[Run]) -> str:
     """The methods' parameters, the differences between the settings, and the values that all runs share."""
     groups = group(runs)
-    methods = {each.method: method_values(each.config) for each in groups}
+    methods = {run_group.method: method_values(run_group.config) for run_group in groups}
     rows = [[name, describe(values, list(values)) or NONE] for name, values in methods.items()]
     body = table(Grid("parameters of the methods", ["method", "parameters"], rows, words=2))
     settings = [setting_values(run.config) for run in runs]
     keys = differing(settings)
     if keys:
-        by_setting = {each.setting: setting_values(each.config) for each in groups}
+        by_setting = {run_group.setting: setting_values(run_group.config) for run_group in groups}
         cells = [
             [name, *(plain(values[k]) if k in values else NONE for k in keys)]
             for name, values in by_setting.items()
@@ -165,12 +165,14 @@ def overview(runs: Sequence[Run]) -> str:
 
 def machines(runs: Sequence[Run]) -> str:
     """Versions and hardware, only once if they are the same for all runs."""
-    found: dict[str, list[Run]] = {}
+    by_machine: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(_machine(run.status), []).append(run)
-    if len(found) == 1:
-        return f"<p>{escape(next(iter(found)))}</p>"
-    return listed(f"{len(on)} runs ({', '.join(r.folder.name for r in on)}): {text}" for text, on in found.items())
+        by_machine.setdefault(_machine(run.status), []).append(run)
+    if len(by_machine) == 1:
+        return f"<p>{escape(next(iter(by_machine)))}</p>"
+    return listed(
+        f"{len(on)} runs ({', '.join(r.folder.name for r in on)}): {text}" for text, on in by_machine.items()
+    )
 
 
 def _machine(status: dict[str, Any]) -> str:
@@ -191,8 +193,8 @@ def _machine(status: dict[str, Any]) -> str:
 
 def papers(runs: Sequence[Run]) -> str:
     """Links to the papers of the methods."""
-    found = links(run.method for run in runs)
-    items = "".join(f'<li><a href="{escape(each.url)}">{escape(each.title)}</a></li>' for each in found)
+    paper_links = links(run.method for run in runs)
+    items = "".join(f'<li><a href="{escape(link.url)}">{escape(link.title)}</a></li>' for link in paper_links)
     return f"<ul>{items}</ul>\n" if items else ""
 
 

@@ -52,19 +52,19 @@ def within(planned: Sequence[Planned[T]], budget: float | None) -> tuple[list[Pl
     chosen: list[Planned[T]] = []
     left: list[Planned[T]] = []
     spent = 0.0
-    for each in planned:
-        fits = budget is None or not each.seconds or spent + each.seconds <= budget
-        (chosen if fits else left).append(each)
-        spent += each.seconds if fits else 0.0
+    for run in planned:
+        fits = budget is None or not run.seconds or spent + run.seconds <= budget
+        (chosen if fits else left).append(run)
+        spent += run.seconds if fits else 0.0
     return chosen, left
 
 
 def seconds_in(text: str) -> float:
     """The seconds of a text such as `8h`, `90min` or `1.5h`. Raises ConfigError for any other text."""
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)\s*(s|min|h|d)", text.strip(), re.ASCII)
-    if found is None or not float(found[1]):
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)\s*(s|min|h|d)", text.strip(), re.ASCII)
+    if match is None or not float(match[1]):
         raise ConfigError(f"--budget {text!r} is not allowed: write a time such as 8h, 90min or 1.5h")
-    return float(found[1]) * UNITS[found[2]]
+    return float(match[1]) * UNITS[match[2]]
 
 
 def written(seconds: float) -> str:

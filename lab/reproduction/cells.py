@@ -50,10 +50,12 @@ def cells(
     For each column come the paper's method and plain averaging with all seeds, in turn, since only both decide;
     then the other methods with the first seed; and at the end those with the other seeds.
     """
-    found = experiments_of(target)
-    chosen = _columns(found, columns) if columns else list(found)
-    lines = {column: preset(found[column]).lines for column in chosen}
-    known = dict.fromkeys(name for each in lines.values() for line in each for name in (line.label, line.name))
+    experiments = experiments_of(target)
+    chosen = _columns(experiments, columns) if columns else list(experiments)
+    lines = {column: preset(experiments[column]).lines for column in chosen}
+    known = dict.fromkeys(
+        name for of_column in lines.values() for line in of_column for name in (line.label, line.name)
+    )
     for method in methods:
         if method not in known:
             raise unknown(f"method of {target}", method, known)
@@ -61,15 +63,15 @@ def cells(
     rest: list[Cell] = []
     absent: list[str] = []
     for column in chosen:
-        wanted = [each for each in lines[column] if not methods or {each.label, each.name} & set(methods)]
-        absent += [f"{column}, {each.label}: not in this version" for each in wanted if each.overrides is None]
-        ours = preset(found[column]).method.label
-        there = [each for each in wanted if each.overrides is not None]
-        deciding = [each for each in there if _is(each, BASE) or _is(each, ours)]
-        others = [each for each in there if each not in deciding]
-        first += [Cell(found[column], column, line, seed) for seed in seeds for line in deciding]
-        first += [Cell(found[column], column, line, seed) for seed in seeds[:1] for line in others]
-        rest += [Cell(found[column], column, line, seed) for seed in seeds[1:] for line in others]
+        wanted = [line for line in lines[column] if not methods or {line.label, line.name} & set(methods)]
+        absent += [f"{column}, {line.label}: not in this version" for line in wanted if line.overrides is None]
+        ours = preset(experiments[column]).method.label
+        there = [line for line in wanted if line.overrides is not None]
+        deciding = [line for line in there if _is(line, BASE) or _is(line, ours)]
+        others = [line for line in there if line not in deciding]
+        first += [Cell(experiments[column], column, line, seed) for seed in seeds for line in deciding]
+        first += [Cell(experiments[column], column, line, seed) for seed in seeds[:1] for line in others]
+        rest += [Cell(experiments[column], column, line, seed) for seed in seeds[1:] for line in others]
     return [*first, *rest], absent
 
 
@@ -88,12 +90,12 @@ def experiments_of(target: str) -> dict[str, str]:
         return {target.partition("/")[2]: target}
     paper = target.partition("/")[0]
     tables = {name: _table(name) for name in names()}
-    found = [name for name, table in tables.items() if table == target or name.startswith(f"{target}_")]
-    if not found:
+    experiments = [name for name, table in tables.items() if table == target or name.startswith(f"{target}_")]
+    if not experiments:
         figures = (name.rpartition("_")[0] for name in tables)
         raise unknown("table, figure or experiment of a paper", target, {*filter(None, tables.values()), *figures})
     start = f"{target}_"
-    return {name.removeprefix(start if name.startswith(start) else f"{paper}/"): name for name in found}
+    return {name.removeprefix(start if name.startswith(start) else f"{paper}/"): name for name in experiments}
 
 
 def _table(name: str) -> str:
@@ -102,12 +104,12 @@ def _table(name: str) -> str:
     return f"{name.partition('/')[0]}/{table}" if table else ""
 
 
-def _columns(found: dict[str, str], wanted: Sequence[str]) -> list[str]:
+def _columns(experiments: dict[str, str], wanted: Sequence[str]) -> list[str]:
     chosen: dict[str, None] = {}
     for pattern in wanted:
-        fitting = [column for column in found if fnmatchcase(column, pattern)]
+        fitting = [column for column in experiments if fnmatchcase(column, pattern)]
         if not fitting:
-            raise unknown("column", pattern, found)
+            raise unknown("column", pattern, experiments)
         chosen |= dict.fromkeys(fitting)
     return list(chosen)
 

@@ -45,7 +45,7 @@ def write_page(
     missing = [f"{place.cell}: not complete" for place in done if not place.is_complete()]
     missing += [*(f"{place.cell}: not within the budget" for place in left), *absent]
     if missing:
-        parts += ["## Not run to the end", "\n".join(f"- {each}" for each in missing)]
+        parts += ["## Not run to the end", "\n".join(f"- {remark}" for remark in missing)]
     path = out / PAGE
     atomic.write(path, ("\n\n".join(parts) + "\n").encode())
     return path
@@ -67,8 +67,8 @@ def _tables(beside: SideBySide | None, runs: Sequence[Run]) -> list[str]:
     if beside is not None:
         parts.append(markdown(beside.grid()))
     if runs:
-        parts += [markdown(each.grid()) for each in compare_all(runs)]
-        parts += [f"- {each.text}" for each in verdicts(runs)]
+        parts += [markdown(comparison.grid()) for comparison in compare_all(runs)]
+        parts += [f"- {verdict.text}" for verdict in verdicts(runs)]
     return parts
 
 
@@ -82,7 +82,7 @@ def _differences(beside: SideBySide | None, done: Sequence[CellRun]) -> list[str
             if value.source is not Source.PAPER:
                 why = f": {value.why}" if value.why else ""
                 remarks.append(f"{key} = {plain(value.value)} ({value.source}){why}")
-    lines = "\n".join(f"- {each}" for each in dict.fromkeys(remarks))
+    lines = "\n".join(f"- {remark}" for remark in dict.fromkeys(remarks))
     return ["## What differs from the paper, and what it leaves open", lines] if done else []
 
 

@@ -32,7 +32,7 @@ class Plan:
     @property
     def seconds(self) -> float:
         """Of all that are done."""
-        return sum(each.seconds for each in self.chosen)
+        return sum(run.seconds for run in self.chosen)
 
 
 def kind_of(place: CellRun) -> Kind:
@@ -49,15 +49,15 @@ def measure(places: Sequence[CellRun], on_measured: Callable[[CellRun, Pace | st
     known: dict[Kind, Pace] = {}
     failed: dict[Kind, str] = {}
     for place in places:
-        if (found := pace_of(place)) is not None:
-            known.setdefault(kind_of(place), found)
+        if (pace := pace_of(place)) is not None:
+            known.setdefault(kind_of(place), pace)
     first: dict[Kind, CellRun] = {}
     for place in places:
         first.setdefault(kind_of(place), place)
     for kind, place in first.items():
         for ended in () if kind in known else first_round(place):
-            if (found := pace_of(place)) is not None:
-                known[kind] = found
+            if (pace := pace_of(place)) is not None:
+                known[kind] = pace
             else:
                 failed[kind] = ended.reason
         on_measured(place, known[kind] if kind in known else failed[kind])

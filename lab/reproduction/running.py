@@ -54,15 +54,15 @@ def places(cells: Sequence[Cell], out: Path, overrides: Sequence[str] = ()) -> l
 
     Raises ConfigError for a configuration that is not allowed, and if a folder has a run with another one.
     """
-    found = []
+    cell_runs = []
     for cell in cells:
         named = [written("out", str(out)), written("name", cell.name)]
         config = compose([*cell.overrides, *overrides, *named])
         build_strategy(config)
         place = CellRun(cell, config, out / cell.name)
         _check_same(place)
-        found.append(place)
-    return found
+        cell_runs.append(place)
+    return cell_runs
 
 
 def _check_same(place: CellRun) -> None:

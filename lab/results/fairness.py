@@ -22,10 +22,12 @@ def _for_each_setting(
 ) -> list[str]:
     """A remark on each setting whose methods differ in what `of` returns."""
     remarks = []
-    for setting in dict.fromkeys(each.setting for each in groups):
-        found = {each.method: of(each.config) for each in groups if each.setting == setting}
-        if len(set(found.values())) > 1:
-            remarks.append(f"{setting}: {said(found)}")
+    for setting in dict.fromkeys(run_group.setting for run_group in groups):
+        by_method = {
+            run_group.method: of(run_group.config) for run_group in groups if run_group.setting == setting
+        }
+        if len(set(by_method.values())) > 1:
+            remarks.append(f"{setting}: {said(by_method)}")
     return remarks
 
 

@@ -27,12 +27,12 @@ class Quality:
 
 def sites_of(run: Run) -> list[SiteRecord]:
     """The sites in a run's records; none if these cannot be read."""
-    found = Sites(run.config)
+    sites = Sites(run.config)
     try:
-        found.add(run.clients.rows)
+        sites.add(run.clients.rows)
     except (ValueError, FedstrideError):  # the section on failures says so
         return []
-    return found.all
+    return sites.all
 
 
 def quality(run: Run, target: float | None = None) -> Quality:
@@ -54,8 +54,8 @@ def _last(run: Run, sites: Sequence[SiteRecord]) -> SiteFigure | None:
     """The figure that decides, of the last round in which it was measured."""
     metric = run.headline
     for row in reversed(run.rows):
-        if (found := over_all(row, sites).get(metric)) is not None and (row["round"] or not run.config.rounds):
-            return found
+        if (figure := over_all(row, sites).get(metric)) is not None and (row["round"] or not run.config.rounds):
+            return figure
     value = Statistic().of(run.rows, metric)
     return None if value is None else SiteFigure(metric, value)
 
@@ -112,24 +112,24 @@ def reaches(figure: SiteFigure, target: float) -> str:
 
 def _at_sites(metric: str, sites: Sequence[SiteRecord], target: float | None) -> list[str]:
     """The best and the worst site; with a target, the sites that reach it, that do not, and that are open."""
-    found = [(site, site.figures[metric]) for site in sites if metric in site.figures]
-    if not found or not _has_direction(metric):
+    measured = [(site, site.figures[metric]) for site in sites if metric in site.figures]
+    if not measured or not _has_direction(metric):
         return []
     smaller = fact(metric).better == "smaller"
-    ordered = sorted(found, key=lambda each: each[1].value, reverse=not smaller)
+    ordered = sorted(measured, key=lambda pair: pair[1].value, reverse=not smaller)
     lines = []
     if target is not None:
-        lines.append(f"At every site? {_counted(found, target)}")
+        lines.append(f"At every site? {_counted(measured, target)}")
     if len(ordered) > 1:
         (best, first), (worst, last) = ordered[0], ordered[-1]
         lines.append(f"Best site: {best.name}, {first.text}. Worst site: {worst.name}, {last.text}.")
     return lines
 
 
-def _counted(found: Sequence[tuple[SiteRecord, SiteFigure]], target: float) -> str:
-    answers = {answer: [s.name for s, f in found if reaches(f, target) == answer] for answer in (YES, NO, OPEN)}
-    if len(answers[YES]) == len(found):
-        return f"Yes, at each of {len(found)}."
+def _counted(measured: Sequence[tuple[SiteRecord, SiteFigure]], target: float) -> str:
+    answers = {answer: [s.name for s, f in measured if reaches(f, target) == answer] for answer in (YES, NO, OPEN)}
+    if len(answers[YES]) == len(measured):
+        return f"Yes, at each of {len(measured)}."
     parts = [f"yes at {_named(answers[YES])}", f"no at {_named(answers[NO])}"]
     parts.append(f"it cannot be said at {_named(answers[OPEN])}, because the interval contains the target")
     said = [part for part, answer in zip(parts, answers.values(), strict=True) if answer]

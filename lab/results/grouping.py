@@ -27,9 +27,9 @@ Order = tuple[tuple[int, float, str], ...]
 
 def method_values(config: Config) -> Values:
     """The values of the method: server rules (base first), objective, client rule; keys as `fednnnn.beta`."""
-    found = [key for key in keys(config) if key.kind is Influence.METHOD]
+    method_keys = [key for key in keys(config) if key.kind is Influence.METHOD]
     # `keys` lists a strategy's keys from the outermost wrapper to the base; tables name the base first.
-    inside_out = sorted(found, key=lambda key: (list(TABLES).index(key.group), -key.path.count(".")))
+    inside_out = sorted(method_keys, key=lambda key: (list(TABLES).index(key.group), -key.path.count(".")))
     return {f"{key.part}.{key.field.name}": key.value for key in inside_out}
 
 
@@ -39,8 +39,8 @@ def setting_values(config: Config) -> Values:
         group: getattr(config, group).name for group, table in TABLES.items() if table.kind is Influence.SETTING
     }
     parts_first = sorted(keys(config), key=lambda key: not key.group)
-    found = {key.path: key.value for key in parts_first if key.kind is Influence.SETTING}
-    return {**chosen, **{k: v for k, v in found.items() if k not in ("fraction", "cohort")}} | {
+    values = {key.path: key.value for key in parts_first if key.kind is Influence.SETTING}
+    return {**chosen, **{k: v for k, v in values.items() if k not in ("fraction", "cohort")}} | {
         "cohort": config.cohort_size
     }
 
@@ -51,10 +51,10 @@ def setting_values(config: Config) -> Values:
 def differing(values: Sequence[Values]) -> list[str]:
     """The keys with different values, among the dicts that contain them, in order of first appearance."""
     seen: dict[str, set[str]] = {}
-    for each in values:
-        for key, value in each.items():
+    for of_run in values:
+        for key, value in of_run.items():
             seen.setdefault(key, set()).add(json.dumps(value))
-    return [key for key, found in seen.items() if len(found) > 1]
+    return [key for key, texts in seen.items() if len(texts) > 1]
 
 
 def describe(values: Values, keys: Sequence[str]) -> str:
@@ -144,7 +144,7 @@ def group(runs: Sequence[Run], *, without: str | None = None) -> list[Group]:
         ]
         for method in {run.method for run in runs}
     }
-    found: dict[tuple[Order, Order], list[Run]] = {}
+    by_order: dict[tuple[Order, Order], list[Run]] = {}
     labels: dict[tuple[Order, Order], tuple[str, str]] = {}
     for run, setting in zip(runs, settings, strict=True):
         values, keys = method_values(run.config), variants[run.method]
@@ -156,11 +156,11 @@ def group(runs: Sequence[Run], *, without: str | None = None) -> list[Group]:
             (first, *(order_of(values.get(key)) for key in keys), order_of(row)),
             tuple(order_of(setting.get(key)) for key in setting_keys),
         )
-        found.setdefault(order, []).append(run)
+        by_order.setdefault(order, []).append(run)
         labels[order] = (row, column)
     return [
-        Group(*labels[order], tuple(sorted(found[order], key=lambda run: run.config.seed)), order)
-        for order in sorted(found)
+        Group(*labels[order], tuple(sorted(by_order[order], key=lambda run: run.config.seed)), order)
+        for order in sorted(by_order)
     ]
 
 

@@ -84,8 +84,8 @@ def deviations(differences: np.ndarray) -> np.ndarray:
     gaps = np.concatenate([size, np.diff(ordered, axis=1)], axis=1)
     step = np.where(gaps > EQUAL * size.max(axis=1, keepdims=True), gaps, np.inf).min(axis=1)
     variance = differences.var(axis=1, ddof=1) if n > 1 else np.zeros(rows)
-    found: np.ndarray = np.sqrt(variance + np.where(np.isfinite(step), step, 0.0) ** 2)
-    return found
+    roots: np.ndarray = np.sqrt(variance + np.where(np.isfinite(step), step, 0.0) ** 2)
+    return roots
 
 
 def factor(n: int, methods: int) -> float:

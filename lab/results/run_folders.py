@@ -111,10 +111,10 @@ class Run:
 
 def by_headline(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """The runs by the metric that decides, in order of first appearance."""
-    found: dict[str, list[Run]] = {}
+    by_metric: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(run.headline, []).append(run)
-    return found
+        by_metric.setdefault(run.headline, []).append(run)
+    return by_metric
 
 
 def method_of(config: Config) -> str:
@@ -184,11 +184,11 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
     A run inside a run folder (the FedAvg comparison run) counts only if its own folder is given. Raises
     ConfigError for a path without runs, and for a given run folder that cannot be read.
     """
-    found: dict[Path, Run] = {}
+    by_folder: dict[Path, Run] = {}
     remarks = []
     for path in paths:
         if is_run(path):
-            found.setdefault(path.resolve(), load(path))
+            by_folder.setdefault(path.resolve(), load(path))
             continue
         unreadable: list[OSError] = []
         folders = list(_below(path, unreadable))
@@ -198,10 +198,10 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
         remarks += [f"skipped: {text}" for text in skipped]
         for folder in folders:
             try:
-                found.setdefault(folder.resolve(), load(folder))
+                by_folder.setdefault(folder.resolve(), load(folder))
             except ConfigError as error:
                 remarks.append(f"skipped: {error}")
-    runs = [run for _, run in sorted(found.items())]
+    runs = [run for _, run in sorted(by_folder.items())]
     return runs, [*remarks, *(fault for run in runs for fault in run.faults)]
 
 

@@ -40,13 +40,13 @@ def interrupt(folder: Path) -> int:
     """
     if not is_locked(folder):
         raise ConfigError(f"{folder} is not running: no process writes to it")
-    with holder(folder) as found:
-        if found is None:
+    with holder(folder) as writer:
+        if writer is None:
             raise RunError(
                 f"the process that writes to {folder} is not visible here; stop it as its user, and in its own "
                 "container"
             )
-        descriptor, process = found
+        descriptor, process = writer
         number = signal.SIGTERM if _ignores(process, signal.SIGINT) else signal.SIGINT
         try:
             signal.pidfd_send_signal(descriptor, number)

@@ -25,13 +25,13 @@ def read_fetched(path: Path) -> dict[str, Any]:
 def _read(path: Path, form: Mapping[str, Holds]) -> dict[str, Any]:
     if not path.exists():
         return {}
-    found = bounded_reading.from_json(bounded_reading.text(path, MOST))
-    if not isinstance(found, dict):
+    content = bounded_reading.from_json(bounded_reading.text(path, MOST))
+    if not isinstance(content, dict):
         raise ValueError(f"{OTHER_FORM}: it is no mapping")
-    wrong = [key for key, holds in form.items() if found.get(key) is not None and not holds(found[key])]
+    wrong = [key for key, holds in form.items() if content.get(key) is not None and not holds(content[key])]
     if wrong:
         raise ValueError(f"{OTHER_FORM}: {wrong[0]} is of another kind")
-    return found
+    return content
 
 
 MOST = 2**26

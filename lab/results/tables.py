@@ -119,18 +119,28 @@ class Comparison:
     @property
     def methods(self) -> list[str]:
         """The labels of the rows."""
-        return list(dict.fromkeys(each.method for each in sorted(self.groups, key=lambda each: each.order[0])))
+        return list(
+            dict.fromkeys(
+                run_group.method for run_group in sorted(self.groups, key=lambda run_group: run_group.order[0])
+            )
+        )
 
     @property
     def settings(self) -> list[str]:
         """The labels of the columns."""
-        return list(dict.fromkeys(each.setting for each in sorted(self.groups, key=lambda each: each.order[1])))
+        return list(
+            dict.fromkeys(
+                run_group.setting for run_group in sorted(self.groups, key=lambda run_group: run_group.order[1])
+            )
+        )
 
     def grid(self) -> Grid:
         """The table for people; the title has the number of runs if it is the same in all cells."""
         counts = {(cell.n, cell.of) for cell in self.cells.values()}
         shared = len(counts) == 1 and self.statistic.target is None
-        gaps = any(self.statistic.gaps(run.rows, self.metric) for each in self.groups for run in each.runs)
+        gaps = any(
+            self.statistic.gaps(run.rows, self.metric) for run_group in self.groups for run in run_group.runs
+        )
         title = f"{self.statistic.title(self.metric, gaps)}, mean ± standard deviation over seeds"
         title += f" (n = {next(iter(counts))[0]})" if shared else ""
         rows = [
@@ -209,9 +219,9 @@ def compare(
         remarks += more
     frame = pd.DataFrame(
         [
-            {"method": each.method, "setting": each.setting, "value": statistic.of(run.rows, metric)}
-            for each in groups
-            for run in each.runs
+            {"method": run_group.method, "setting": run_group.setting, "value": statistic.of(run.rows, metric)}
+            for run_group in groups
+            for run in run_group.runs
         ]
     )
     frame["value"] = frame["value"].astype(float)
@@ -231,7 +241,7 @@ def compare(
 
 def _fewer(groups: Sequence[Group], metric: str, last: int) -> list[str]:
     """A remark on each run with fewer evaluations than are averaged."""
-    counts = [(run.folder, len(_measured(run.rows, metric))) for each in groups for run in each.runs]
+    counts = [(run.folder, len(_measured(run.rows, metric))) for run_group in groups for run in run_group.runs]
     return [
         f"{folder} has only {count} evaluations of {metric}, fewer than {last}: its mean is over these"
         for folder, count in counts

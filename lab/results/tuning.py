@@ -37,36 +37,40 @@ def tuned(runs: Sequence[Run], key: str, metric: str, number: Callable[[Run], fl
         f"each method has the {key} of {', '.join(map(plain, grid))} with the best mean of the number that the "
         "table shows"
     ]
-    for each in group(runs, without=key):
-        chosen, more = _choose(each, key, metric, number)
+    for run_group in group(runs, without=key):
+        chosen, more = _choose(run_group, key, metric, number)
         remarks += more
-        own = tuple(run for run in each.runs if _value(run, key) == chosen)
-        if not own:  # no value has a number for all seeds, and the remarks say so
+        chosen_runs = tuple(run for run in run_group.runs if _value(run, key) == chosen)
+        if not chosen_runs:  # no value has a number for all seeds, and the remarks say so
             continue
-        kept.append(replace(each, runs=own))
-        values[each.method, each.setting] = describe({key: chosen}, [key]) if chosen is not None else ""
+        kept.append(replace(run_group, runs=chosen_runs))
+        values[run_group.method, run_group.setting] = describe({key: chosen}, [key]) if chosen is not None else ""
         edge = {grid[0]: "smallest", grid[-1]: "largest"}.get(chosen)
         if edge is not None and not isinstance(chosen, str):
-            remarks.append(f"{each.method}, {each.setting}: {key}={plain(chosen)} is the {edge} of the grid")
+            remarks.append(
+                f"{run_group.method}, {run_group.setting}: {key}={plain(chosen)} is the {edge} of the grid"
+            )
     if not kept:
         raise ConfigError(f"no method has a value of {key} for all its seeds: {'; '.join(remarks[1:])}")
     return Tuned(kept, values, remarks)
 
 
-def _choose(each: Group, key: str, metric: str, number: Callable[[Run], float | None]) -> tuple[Any, list[str]]:
+def _choose(
+    run_group: Group, key: str, metric: str, number: Callable[[Run], float | None]
+) -> tuple[Any, list[str]]:
     """The best value of a group, None if its runs do not have the key; and remarks on values left out."""
-    seeds = {run.config.seed for run in each.runs}
+    seeds = {run.config.seed for run in run_group.runs}
     means: dict[Any, float] = {}
     remarks = []
-    for value in sorted({_value(run, key) for run in each.runs} - {None}, key=order_of):
-        found = [number(run) for run in each.runs if _value(run, key) == value]
-        numbers = [one for one in found if one is not None and math.isfinite(one)]
+    for value in sorted({_value(run, key) for run in run_group.runs} - {None}, key=order_of):
+        figures = [number(run) for run in run_group.runs if _value(run, key) == value]
+        numbers = [one for one in figures if one is not None and math.isfinite(one)]
         if len(numbers) == len(seeds):
             means[value] = math.fsum(numbers) / len(numbers)
         else:
             remarks.append(
-                f"{each.method}, {each.setting}: {key}={plain(value)} is not compared: only {len(numbers)} of "
-                f"{len(seeds)} seeds have a number"
+                f"{run_group.method}, {run_group.setting}: {key}={plain(value)} is not compared: only "
+                f"{len(numbers)} of {len(seeds)} seeds have a number"
             )
     best = None
     for value, mean in means.items():
@@ -90,5 +94,5 @@ def _grid(runs: Sequence[Run], key: str) -> list[Any]:
 
 
 def _value(run: Run, key: str) -> Any:
-    found = {**method_values(run.config), **setting_values(run.config)}.get(key)
-    return tuple(found) if isinstance(found, list) else found
+    value = {**method_values(run.config), **setting_values(run.config)}.get(key)
+    return tuple(value) if isinstance(value, list) else value

@@ -44,51 +44,55 @@ def verdicts(runs: Sequence[Run], metric: str | None = None, statistic: Statisti
     `metric`: None for the one that decides in each run. `statistic`: the number of a run; the last round if None.
     Runs that repeat another one must have been left out (`newest`).
     """
-    found = settings([run for run in runs if run.completed], metric, statistic or Statistic())
-    methods = sum(len(comparable(each.figures)[0]) for each in found)
-    return [_verdict(each, standing(each.figures, methods), methods) for each in found]
+    all_settings = settings([run for run in runs if run.completed], metric, statistic or Statistic())
+    methods = sum(len(comparable(setting.figures)[0]) for setting in all_settings)
+    return [_verdict(setting, standing(setting.figures, methods), methods) for setting in all_settings]
 
 
 def settings(runs: Sequence[Run], metric: str | None, statistic: Statistic) -> list[Setting]:
     """The settings in which at least two methods have a figure of a metric of which more or less is better."""
-    found = []
+    all_settings = []
     for name, decided in (by_headline(runs) if metric is None else {metric: list(runs)}).items():
         try:
             require_direction(name)
         except FedstrideError:
             continue
         groups = group(decided)
-        for setting in dict.fromkeys(each.setting for each in groups):
-            figures = {each.method: _by_seed(each, name, statistic) for each in groups if each.setting == setting}
+        for setting in dict.fromkeys(run_group.setting for run_group in groups):
+            figures = {
+                run_group.method: _by_seed(run_group, name, statistic)
+                for run_group in groups
+                if run_group.setting == setting
+            }
             with_figures = {method: values for method, values in figures.items() if values}
             if len(with_figures) > 1:
-                found.append(Setting(setting, name, with_figures))
-    return found
+                all_settings.append(Setting(setting, name, with_figures))
+    return all_settings
 
 
-def _by_seed(each: Group, metric: str, statistic: Statistic) -> dict[int, float]:
+def _by_seed(run_group: Group, metric: str, statistic: Statistic) -> dict[int, float]:
     factor = fact(metric).factor * (1.0 if is_better(metric, 1.0, 0.0) else -1.0)
-    values = {run.config.seed: statistic.of(run.rows, metric) for run in each.runs}
+    values = {run.config.seed: statistic.of(run.rows, metric) for run in run_group.runs}
     return {seed: factor * value for seed, value in values.items() if value is not None and math.isfinite(value)}
 
 
 # ---------------------------------------------------------------- words
 
 
-def _verdict(setting: Setting, found: Standing | None, methods: int) -> Verdict:
-    if found is None:
+def _verdict(setting: Setting, ranking: Standing | None, methods: int) -> Verdict:
+    if ranking is None:
         names = ", ".join(setting.figures)
         return Verdict(
             f"No winner in {setting.name}: {names} have no seed in common, so they cannot be compared in pairs.",
             (_more_seeds("Without common seeds there is no verdict"),),
         )
-    least = min(pair.result.n for pair in found.pairs)
-    text = _won(setting, found, methods) if found.won else _undecided(setting, found, methods)
-    return Verdict(text, (*_left_out(setting, found), *_few(least)), least)
+    least = min(pair.result.n for pair in ranking.pairs)
+    text = _won(setting, ranking, methods) if ranking.won else _undecided(setting, ranking, methods)
+    return Verdict(text, (*_left_out(setting, ranking), *_few(least)), least)
 
 
-def _won(setting: Setting, found: Standing, methods: int) -> str:
-    pair, others = found.pairs[0], len(found.pairs) - 1
+def _won(setting: Setting, ranking: Standing, methods: int) -> str:
+    pair, others = ranking.pairs[0], len(ranking.pairs) - 1
     amount, between = _amount(pair, setting.metric, methods)
     more = f", and against {'the other method' if others == 1 else f'each of the {others} other methods'} there"
     return (
@@ -97,8 +101,8 @@ def _won(setting: Setting, found: Standing, methods: int) -> str:
     )
 
 
-def _undecided(setting: Setting, found: Standing, methods: int) -> str:
-    pair = next(pair for pair in found.pairs if not (pair.result.decided and pair.result.mean > 0))
+def _undecided(setting: Setting, ranking: Standing, methods: int) -> str:
+    pair = next(pair for pair in ranking.pairs if not (pair.result.decided and pair.result.mean > 0))
     result, metric = pair.result, shown(setting.metric)
     amount, between = _amount(pair, setting.metric, methods)
     begin = f"No winner in {setting.name}: {pair.first} and {pair.second}"
@@ -120,7 +124,7 @@ def _amount(pair: MethodPair, metric: str, methods: int) -> tuple[str, str]:
     """The mean difference with its unit, and its interval, with digits that fit the interval."""
     result, known = pair.result, fact(metric)
     unit = "percentage points" if known.unit == "%" else known.unit
-    numbers = [each for each in (result.mean, result.low, result.high) if each is not None]
+    numbers = [number for number in (result.mean, result.low, result.high) if number is not None]
     mean, *ends = fitting(numbers, 2 if known.unit == "%" else 0)
     several = f" for {methods} methods together" if methods > 2 else ""
     between = f"95 % interval{several} {' to '.join(ends)}, paired over {_seeds(result.n)}"
@@ -136,22 +140,22 @@ def fitting(numbers: Sequence[float], least: int = 0) -> list[str]:
     mean, *ends = numbers
     width = (max(ends) - min(ends)) / 2 if ends else abs(mean)
     largest = max(map(abs, numbers))
-    clear = [each if abs(each) > 1e-12 * largest else 0.0 for each in numbers]  # not what rounding leaves of 0
-    sizes = [width / 10, *(1.9 * abs(each) for each in clear)]  # of the last digit
+    clear = [value if abs(value) > 1e-12 * largest else 0.0 for value in numbers]  # not what rounding leaves of 0
+    sizes = [width / 10, *(1.9 * abs(value) for value in clear)]  # of the last digit
     decimals = max([least, *(math.ceil(-math.log10(size)) for size in sizes if size > 0)])
     if decimals > 9:
-        return [f"{each:.1e}" if each else "0" for each in clear]
-    return [f"{each:.{decimals}f}" for each in clear]
+        return [f"{value:.1e}" if value else "0" for value in clear]
+    return [f"{value:.{decimals}f}" for value in clear]
 
 
 def _seeds(count: int) -> str:
     return f"{count} seed{'' if count == 1 else 's'}"
 
 
-def _left_out(setting: Setting, found: Standing) -> list[str]:
+def _left_out(setting: Setting, ranking: Standing) -> list[str]:
     """What does not count: the runs whose seed the other method of a pair does not have, and whole methods."""
     said = []
-    for pair in found.pairs:
+    for pair in ranking.pairs:
         alone = {name: seeds for name, seeds in pair.alone.items() if seeds}
         if alone:
             count = sum(map(len, alone.values()))
@@ -160,9 +164,9 @@ def _left_out(setting: Setting, found: Standing) -> list[str]:
                 f"{setting.name}: {count} run{'' if count == 1 else 's'} left out where {pair.first} and "
                 f"{pair.second} are compared, because only one of the two has the seed ({which})."
             )
-    if found.apart:
+    if ranking.apart:
         said.append(
-            f"{setting.name}: {', '.join(found.apart)} left out of the verdict, because of too few seeds in "
+            f"{setting.name}: {', '.join(ranking.apart)} left out of the verdict, because of too few seeds in "
             f"common with the other methods (at least {LEAST})."
         )
     return said

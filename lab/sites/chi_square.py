@@ -33,24 +33,24 @@ def survival(x: float, degrees: int) -> float:
 
 def joined(counts: np.ndarray) -> np.ndarray:
     """Counts (2, bins) with bins joined to their smaller neighbour until all expected counts are at least 5."""
-    found = np.asarray(counts, np.float64)
-    while found.shape[1] > 1:
-        sums = found.sum(0)
+    table = np.asarray(counts, np.float64)
+    while table.shape[1] > 1:
+        sums = table.sum(0)
         smallest = int(np.argmin(sums))
-        if sums[smallest] * found.sum(1).min() >= LEAST_EXPECTED * found.sum():
+        if sums[smallest] * table.sum(1).min() >= LEAST_EXPECTED * table.sum():
             break
         beside = [at for at in (smallest - 1, smallest + 1) if 0 <= at < len(sums)]
         other = min(beside, key=lambda at: sums[at])
-        found[:, other] += found[:, smallest]
-        found = np.delete(found, smallest, axis=1)
-    return found
+        table[:, other] += table[:, smallest]
+        table = np.delete(table, smallest, axis=1)
+    return table
 
 
 def homogeneity(counts: np.ndarray) -> float | None:
     """The p-value of two groups with these counts (2, bins); None if there is nothing to compare."""
-    found = joined(counts)
-    if found.shape[1] < 2 or not found.sum(1).all():
+    table = joined(counts)
+    if table.shape[1] < 2 or not table.sum(1).all():
         return None
-    expected = np.outer(found.sum(1), found.sum(0)) / found.sum()
-    statistic = float((np.square(found - expected) / expected).sum())
-    return survival(statistic, found.shape[1] - 1)
+    expected = np.outer(table.sum(1), table.sum(0)) / table.sum()
+    statistic = float((np.square(table - expected) / expected).sum())
+    return survival(statistic, table.shape[1] - 1)

@@ -29,7 +29,7 @@ class Outlier(NamedTuple):
 
 def outliers(said: Mapping[str, Description], asked: Sequence[DescribedColumn]) -> list[Outlier]:
     """The sites that differ, by column. `said`: of each site that described its data, by name."""
-    columns = {at: found for at in range(len(asked)) if len(found := _histograms(said, asked[at], at)) > 1}
+    columns = {at: by_site for at in range(len(asked)) if len(by_site := _histograms(said, asked[at], at)) > 1}
     tests = sum(map(len, columns.values()))
     return [
         Outlier(site, at, p) for at, histograms in columns.items() for site, p in _named(histograms, tests).items()
@@ -39,7 +39,7 @@ def outliers(said: Mapping[str, Description], asked: Sequence[DescribedColumn]) 
 def _named(histograms: Mapping[str, Histogram], tests: int) -> dict[str, float]:
     """The sites that are not like the others in one column, each with its corrected p-value."""
     left = dict(histograms)
-    found: dict[str, float] = {}
+    p_values: dict[str, float] = {}
     while len(left) > 1:
         values = {
             site: value
@@ -52,22 +52,22 @@ def _named(histograms: Mapping[str, Histogram], tests: int) -> dict[str, float]:
         if (p := values[worst] * tests) > LEVEL:
             break
         if len(left) == 2:
-            return {**found, **dict.fromkeys(left, p)}
-        found[worst] = p
+            return {**p_values, **dict.fromkeys(left, p)}
+        p_values[worst] = p
         del left[worst]
-    return found
+    return p_values
 
 
 def _histograms(said: Mapping[str, Description], column: DescribedColumn, at: int) -> dict[str, Histogram]:
     """What the sites said of one column; of categories, what all of them said."""
     told: dict[str, Told] = {
-        site: each.columns[at]
-        for site, each in said.items()
-        if each.columns and each.columns[at].state == PRESENT and each.columns[at].counts
+        site: description.columns[at]
+        for site, description in said.items()
+        if description.columns and description.columns[at].state == PRESENT and description.columns[at].counts
     }
     count = len(column.categories)
-    found = {site: histogram_of(each, said[site].rows, count) for site, each in told.items()}
+    histograms = {site: histogram_of(answer, said[site].rows, count) for site, answer in told.items()}
     if count and told:
         not_said = hidden(list(told.values()))
-        found = {site: each and without(each, not_said) for site, each in found.items()}
-    return {site: each for site, each in found.items() if each is not None}
+        histograms = {site: histogram and without(histogram, not_said) for site, histogram in histograms.items()}
+    return {site: histogram for site, histogram in histograms.items() if histogram is not None}

@@ -50,7 +50,7 @@ def histogram_of(told: Told, rows: int, categories: int) -> Histogram | None:
 
 def hidden(told: Sequence[Told]) -> np.ndarray:
     """Which categories one of these sites did not say, bool (categories,)."""
-    return cast(np.ndarray, np.any([np.array(each.counts) < 0 for each in told], axis=0))
+    return cast(np.ndarray, np.any([np.array(answer.counts) < 0 for answer in told], axis=0))
 
 
 def without(histogram: Histogram, categories: np.ndarray) -> Histogram:
@@ -62,10 +62,10 @@ def without(histogram: Histogram, categories: np.ndarray) -> Histogram:
 
 def in_common(histograms: Sequence[Histogram]) -> list[np.ndarray]:
     """The counts of each in the bins that all have."""
-    if any(each.edges is None for each in histograms):
-        return [each.counts for each in histograms]
-    edges = sorted(set.intersection(*(set(each.edges or ()) for each in histograms)))
-    return [_between(each, edges) for each in histograms]
+    if any(histogram.edges is None for histogram in histograms):
+        return [histogram.counts for histogram in histograms]
+    edges = sorted(set.intersection(*(set(histogram.edges or ()) for histogram in histograms)))
+    return [_between(histogram, edges) for histogram in histograms]
 
 
 def _between(histogram: Histogram, edges: Sequence[float]) -> np.ndarray:
@@ -84,23 +84,23 @@ def difference(one: Histogram, others: Sequence[Histogram]) -> float | None:
 
 
 def _by_limits(one: Histogram, others: Sequence[Histogram]) -> float | None:
-    edges = sorted({edge for each in (one, *others) for edge in each.edges or ()})
-    found = []
+    edges = sorted({edge for histogram in (one, *others) for edge in histogram.edges or ()})
+    p_values = []
     for edge in edges:
         least, most = _limits(one, edge)
-        pairs = [_limits(each, edge) for each in others]
-        their_least, their_most = (sum(each) for each in zip(*pairs, strict=True))
-        total = sum(each.total for each in others)
+        pairs = [_limits(other, edge) for other in others]
+        their_least, their_most = (sum(limits) for limits in zip(*pairs, strict=True))
+        total = sum(other.total for other in others)
         if least * total > their_most * one.total:
             below = least, their_most
         elif most * total < their_least * one.total:
             below = most, their_least
         else:
-            found.append(1.0)
+            p_values.append(1.0)
             continue
         table = np.array([[below[0], one.total - below[0]], [below[1], total - below[1]]])
-        found.append(1.0 if (p := homogeneity(table)) is None else p)
-    return min(1.0, min(found) * len(found)) if found else None
+        p_values.append(1.0 if (p := homogeneity(table)) is None else p)
+    return min(1.0, min(p_values) * len(p_values)) if p_values else None
 
 
 def _limits(histogram: Histogram, edge: float) -> tuple[int, int]:

@@ -28,17 +28,20 @@ TEST = (
 def html(
     said: Mapping[str, Description],
     asked: Sequence[DescribedColumn],
-    found: Sequence[Outlier],
+    outliers: Sequence[Outlier],
     lines: Sequence[str],
     reasons: Sequence[str] = (),
 ) -> str:
-    """The page. `found`: sites that differ in a column; `lines`: all that differs; `reasons`: of silent ones."""
+    """The page.
+
+    `outliers`: sites that differ in a column; `lines`: all that differs; `reasons`: of silent ones.
+    """
     verdict = f"{len(lines)} things differ" if len(lines) != 1 else "One thing differs"
     lead = f'<p class="verdict">{escape(verdict if lines else NOTHING if said else NOBODY)}</p>\n'
     lead += f"<p>{escape(LEAD)}</p>\n"
     lead += "".join(f'<p class="warning">{escape(reason)}</p>\n' for reason in reasons)
-    answered = {site: each for site, each in said.items() if not each.few}
-    columns = [_column(at, column, answered, found) for at, column in enumerate(asked)] if answered else []
+    answered = {site: description for site, description in said.items() if not description.few}
+    columns = [_column(at, column, answered, outliers) for at, column in enumerate(asked)] if answered else []
     return page(
         TITLE,
         lead,
@@ -52,12 +55,16 @@ def html(
 
 def _overview(said: Mapping[str, Description], asked: Sequence[DescribedColumn]) -> Grid:
     """A row for each site: its rows, whether all can be read, and its classes."""
-    classes = [(at, each) for at, each in enumerate(asked) if each.predicted and each.categories]
+    classes = [(at, column) for at, column in enumerate(asked) if column.predicted and column.categories]
     head = ["site", "rows", "all can be read"]
-    head += [f"{each.name} = {category}" for _, each in classes for category in each.categories]
+    head += [f"{column.name} = {category}" for _, column in classes for category in column.categories]
     rows = [
-        [site, *rows_of(each), *(cell for at, column in classes for cell in _categories(at, column, each))]
-        for site, each in said.items()
+        [
+            site,
+            *rows_of(description),
+            *(cell for at, column in classes for cell in _categories(at, column, description)),
+        ]
+        for site, description in said.items()
     ]
     return Grid("rows and classes", head, rows)
 
@@ -67,16 +74,18 @@ def _categories(at: int, column: DescribedColumn, said: Description) -> list[str
     return ["" if said.few else words.of_category(place, said.columns[at], said) for place in places]
 
 
-def _column(at: int, column: DescribedColumn, said: Mapping[str, Description], found: Sequence[Outlier]) -> str:
+def _column(at: int, column: DescribedColumn, said: Mapping[str, Description], outliers: Sequence[Outlier]) -> str:
     """A table of one column with a row for each site."""
     name = f"{column.name} (predicted)" if column.predicted else column.name
-    differs = {each.site: f"p = {each.p:.1g}" for each in found if each.column == at}
+    differs = {outlier.site: f"p = {outlier.p:.1g}" for outlier in outliers if outlier.column == at}
     head = [*column.categories] or ["mean ± deviation", "near the 5th percentile", "near the 95th percentile"]
     rows = []
-    for site, each in said.items():
-        told = each.columns[at]
-        values = _categories(at, column, each) if column.categories else _numbers(told)
-        rows.append([site, *values, words.missing(told, each), *([differs.get(site, "")] if differs else [])])
+    for site, description in said.items():
+        told = description.columns[at]
+        values = _categories(at, column, description) if column.categories else _numbers(told)
+        rows.append(
+            [site, *values, words.missing(told, description), *([differs.get(site, "")] if differs else [])]
+        )
     return table(Grid(name, ["site", *head, "missing", *(["differs"] if differs else [])], rows))
 
 

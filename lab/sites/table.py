@@ -15,8 +15,8 @@ TITLE = "what the sites say of their data: mean ± deviation, and the edges near
 
 def grid(said: Mapping[str, Description], asked: Sequence[DescribedColumn]) -> Grid:
     """The table. Of a site with too few rows, only that is in it."""
-    rows = [list(each) for each in zip(("rows", "all can be read"), *map(rows_of, said.values()), strict=True)]
-    for at, column in sorted(enumerate(asked), key=lambda each: not each[1].predicted):
+    rows = [list(row) for row in zip(("rows", "all can be read"), *map(rows_of, said.values()), strict=True)]
+    for at, column in sorted(enumerate(asked), key=lambda pair: not pair[1].predicted):
         rows += _of_column(at, column, list(said.values()))
     return Grid(TITLE, ["", *said], rows)
 
@@ -28,7 +28,10 @@ def rows_of(said: Description) -> tuple[str, str]:
 
 def _of_column(at: int, column: DescribedColumn, said: Sequence[Description]) -> list[list[str]]:
     def row(name: str, cell: Callable[[Told, Description], str]) -> list[str]:
-        return [name, *("" if each.few else cell(each.columns[at], each) for each in said)]
+        return [
+            name,
+            *("" if description.few else cell(description.columns[at], description) for description in said),
+        ]
 
     name = f"{column.name} (predicted)" if column.predicted else column.name
     if not column.categories:

@@ -57,8 +57,8 @@ def moments(told: Told) -> str:
 
 def percentile(told: Told, wanted: float) -> str:
     """The edge of a bin that is nearest to a percentile, with the share of values below it."""
-    found = near(told, wanted)
-    return "" if found is None else f"{number(found[0])} ({100 * found[1]:.0f} %)"
+    nearest = near(told, wanted)
+    return "" if nearest is None else f"{number(nearest[0])} ({100 * nearest[1]:.0f} %)"
 
 
 def of_number(told: Told, said: Description) -> str:
@@ -91,16 +91,20 @@ def state(told: Told) -> str:
 
 
 def differences(
-    said: Mapping[str, Description], asked: Sequence[DescribedColumn], found: Sequence[Outlier]
+    said: Mapping[str, Description], asked: Sequence[DescribedColumn], outliers: Sequence[Outlier]
 ) -> list[str]:
     """One line for each thing by which a site differs from what the run says, or from the others."""
-    lines = [line for site, each in said.items() for line in _of_site(site, each, asked)]
+    lines = [line for site, description in said.items() for line in _of_site(site, description, asked)]
     for site in said:
-        own = [each for each in found if each.site == site]
-        if own:
-            columns = ", ".join(f"{asked[each.column].name} (p = {each.p:.1g})" for each in own)
+        its_outliers = [outlier for outlier in outliers if outlier.site == site]
+        if its_outliers:
+            columns = ", ".join(f"{asked[outlier.column].name} (p = {outlier.p:.1g})" for outlier in its_outliers)
             lines.append(f"{site}: distributed differently than at the other sites: {columns}")
-        lines += [line for each in own if (line := _of_unit(site, asked[each.column].name, each.column, said))]
+        lines += [
+            line
+            for outlier in its_outliers
+            if (line := _of_unit(site, asked[outlier.column].name, outlier.column, said))
+        ]
     return lines
 
 
@@ -113,32 +117,34 @@ def _of_site(site: str, said: Description, asked: Sequence[DescribedColumn]) -> 
     if said.unnamed:
         yield f"{site}: columns that the run does not name: {said.unnamed}; their names are in its own log"
     told = list(zip(asked, said.columns, strict=True))
-    if lacks := [column.name for column, each in told if each.state == LACKS]:
+    if lacks := [column.name for column, answer in told if answer.state == LACKS]:
         yield f"{site}: it has no column {', '.join(lacks)}"
-    if other := [column.name for column, each in told if each.state == OTHER]:
+    if other := [column.name for column, answer in told if answer.state == OTHER]:
         yield f"{site}: other cells or categories than the run says, in {', '.join(other)}"
-    for column, each in told:
-        if each.unknown:
+    for column, answer in told:
+        if answer.unknown:
             few = f"some, in fewer than {said.min_rows} rows"
-            count = few if each.unknown == BELOW else str(each.unknown)
+            count = few if answer.unknown == BELOW else str(answer.unknown)
             yield f"{site}: {column.name}: categories that the run does not name: {count}; its own log has them"
-        if column.predicted and column.categories and (BELOW in each.counts):
-            rare = [name for name, count in zip(column.categories, each.counts, strict=True) if count == BELOW]
+        if column.predicted and column.categories and (BELOW in answer.counts):
+            rare = [name for name, count in zip(column.categories, answer.counts, strict=True) if count == BELOW]
             yield f"{site}: {column.name}: fewer than {said.min_rows} rows have {', '.join(rare)}"
-        if each.state == PRESENT and not each.counts and column.binned:
+        if answer.state == PRESENT and not answer.counts and column.binned:
             yield f"{site}: {column.name}: fewer than {said.min_rows} rows have a value"
 
 
 def _of_unit(site: str, column: str, at: int, said: Mapping[str, Description]) -> str:
     """The doubt of a unit, if one factor explains mean and deviation; else empty."""
     one = said[site].columns[at]
-    others = [each.columns[at] for name, each in said.items() if name != site and each.columns]
-    others = [each for each in others if each.std > 0 and each.present]
+    others = [
+        description.columns[at] for name, description in said.items() if name != site and description.columns
+    ]
+    others = [other for other in others if other.std > 0 and other.present]
     if one.std <= 0 or not others:
         return ""
-    rows = sum(each.present for each in others)
-    mean = sum(each.mean * each.present for each in others) / rows
-    deviation = sum(each.std * each.present for each in others) / rows
+    rows = sum(other.present for other in others)
+    mean = sum(other.mean * other.present for other in others) / rows
+    deviation = sum(other.std * other.present for other in others) / rows
     if not mean or one.mean / mean <= 0:
         return ""
     factor, spread = one.mean / mean, one.std / deviation

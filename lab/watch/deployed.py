@@ -43,9 +43,9 @@ def follow(control: Control, run_id: str) -> Iterator[WatchedRun]:
 def event_in(line: str) -> dict[str, Any] | None:
     """The event in a line of the log; None if it has none, or a damaged one."""
     text = plain(line)
-    found = PROGRESS.search(text) if text.endswith("}") else None
+    match = PROGRESS.search(text) if text.endswith("}") else None
     try:
-        event = from_json(found[1]) if found else None
+        event = from_json(match[1]) if match else None
     except ValueError:
         return None
     return event if is_event(event) else None

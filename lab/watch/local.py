@@ -65,17 +65,17 @@ def _marks(folder: Path) -> tuple[object, ...]:
 
 def _mark(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return stat.st_mtime_ns, stat.st_size
 
 
 def _in_progress(folder: Path) -> tuple[int, dict[str, str]]:
     """The round and the states in the file of the round in progress; none if there is no such file."""
     try:
-        found = bounded_reading.from_json(bounded_reading.text(folder / FILE))
-        return int(found["round"]), {str(label): str(state) for label, state in found["clients"].items()}
+        progress = bounded_reading.from_json(bounded_reading.text(folder / FILE))
+        return int(progress["round"]), {str(label): str(state) for label, state in progress["clients"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return 0, {}
 

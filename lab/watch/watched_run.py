@@ -90,7 +90,7 @@ def _of(clients: Mapping[str, str]) -> str:
     """Who is in which state: the exceptions first."""
     usual = (ANSWERED, TRAINING)
     by_state: dict[str, list[str]] = {}
-    for label, state in sorted(clients.items(), key=lambda each: each[1] in usual):
+    for label, state in sorted(clients.items(), key=lambda pair: pair[1] in usual):
         by_state.setdefault(state, []).append(label)
     return "; ".join(f"{_names(labels)} {state}" for state, labels in by_state.items())
 

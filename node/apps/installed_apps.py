@@ -195,7 +195,7 @@ def _extract(bundle: bytes, folder: Path) -> None:
     left = MOST_BYTES
     try:
         with _opened(bundle) as archive:
-            entries = [each for each in archive.infolist() if not each.is_dir()]
+            entries = [entry for entry in archive.infolist() if not entry.is_dir()]
             if len(entries) > MOST_FILES:
                 raise RefusedError(f"the app has more than {MOST_FILES} files")
             for entry in entries:
@@ -230,22 +230,22 @@ def _compile(folder: Path) -> None:
 
 
 def _protect(folder: Path) -> None:
-    for each in folder.rglob("*"):
-        os.chmod(each, 0o500 if each.is_dir() else 0o400)
+    for path in folder.rglob("*"):
+        os.chmod(path, 0o500 if path.is_dir() else 0o400)
 
 
 def _remove(folder: Path) -> None:
-    for each in (folder, *folder.rglob("*")):
-        if each.is_dir() and not each.is_symlink():
-            os.chmod(each, 0o700)
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            os.chmod(path, 0o700)
     shutil.rmtree(folder)
 
 
 def _state(folder: Path) -> int:
     """A number that changes with any file: the time of a file's last change cannot be set back."""
-    found = []
+    entries = []
     for path, folders, files in os.walk(folder):
         for name in (*folders, *files, "."):
             about = os.lstat(os.path.join(path, name))
-            found.append((path, name, about.st_ino, about.st_mode, about.st_size, about.st_ctime_ns))
-    return hash(tuple(sorted(found)))
+            entries.append((path, name, about.st_ino, about.st_mode, about.st_size, about.st_ctime_ns))
+    return hash(tuple(sorted(entries)))

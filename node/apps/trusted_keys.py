@@ -21,20 +21,20 @@ def trusted_keys(path: Path) -> Mapping[str, str]:
     Raises ConfigError if it cannot be read, or is not a YAML mapping from ids to Ed25519 keys with at least one: a
     node without a key would run every app.
     """
-    found = _read(path)
-    if not isinstance(found, dict):
+    keys = _read(path)
+    if not isinstance(keys, dict):
         raise ConfigError(f"--trusted-entities {path}: it is not a list of trusted keys in YAML; {NEXT}")
-    if not found:
+    if not keys:
         raise ConfigError(
             f"--trusted-entities {path}: it names no key, and a node without trusted keys runs every app; {NEXT}"
         )
-    for name, text in found.items():
+    for name, text in keys.items():
         if not isinstance(name, str) or not isinstance(text, str) or public_key(text) is None:
             raise ConfigError(
                 f"--trusted-entities {path}: the entry {str(name)[:60]!r} is not an id with an Ed25519 key in the "
                 f"form of OpenSSH; {NEXT}"
             )
-    return found
+    return keys
 
 
 def public_key(text: str) -> Ed25519PublicKey | None:

@@ -69,24 +69,24 @@ def node_log(
             f"{path} does not exist: name the node's log, as in fedstride node-log /srv/fl/node-log.jsonl"
         )
     try:
-        found = read(path, _keys(key or []), kept)
+        checked = read(path, _keys(key or []), kept)
     except OSError as error:
         reason = error.strerror or error
         raise ConfigError(f"{path} cannot be read ({reason}); its owner can read it") from error
-    lines = found.lines if last is None else found.lines[len(found.lines) - last :] if last else []
-    newest = "none" if found.head is None else str(found.head)
+    lines = checked.lines if last is None else checked.lines[len(checked.lines) - last :] if last else []
+    newest = "none" if checked.head is None else str(checked.head)
     if form is Format.JSON:
         shown = {"log": str(path), "rows": [{**line.row, OWN: line.digest} for line in lines], "head": newest}
-        typer.echo(json.dumps({**shown, "faults": found.faults, "remarks": found.remarks}))
+        typer.echo(json.dumps({**shown, "faults": checked.faults, "remarks": checked.remarks}))
     else:
         _show([line.row for line in lines])
-        typer.echo(f"{len(found.lines)} lines in {path}; the newest, to keep elsewhere for --head:\n{newest}")
-    for fault in found.faults:
+        typer.echo(f"{len(checked.lines)} lines in {path}; the newest, to keep elsewhere for --head:\n{newest}")
+    for fault in checked.faults:
         typer.echo(f"error: {printable(fault)}", err=True)
-    if found.faults:
+    if checked.faults:
         raise typer.Exit(1)
     if form is Format.TEXT:
-        for text in [*found.remarks, *in_words(found)]:
+        for text in [*checked.remarks, *in_words(checked)]:
             typer.echo(printable(text))
 
 

@@ -94,9 +94,9 @@ class Journal:
         """The newest line that is the node's own; with a key that has signed nothing yet, the newest of all."""
         newest = lines[-1] if lines else None
         if self._signer is not None:
-            own = (line for line in reversed(lines) if line.row.get("key") == self._signer.public.id)
+            own_lines = (line for line in reversed(lines) if line.row.get("key") == self._signer.public.id)
             return next(
-                (line for line in own if self._signer.public.has_signed(line.digest, line.signature)), newest
+                (line for line in own_lines if self._signer.public.has_signed(line.digest, line.signature)), newest
             )
         if any(line.signature for line in lines):
             raise ConfigError(
@@ -130,14 +130,14 @@ class Journal:
 
     def _remarks(self, now: str) -> dict[str, str]:
         """What the log itself says in the next line, beside what it is told."""
-        found = {} if self._newest.number else {"log": secrets.token_hex(16)}
+        remarks = {} if self._newest.number else {"log": secrets.token_hex(16)}
         if self._signer is not None:
-            found["key"] = self._signer.public.id
+            remarks["key"] = self._signer.public.id
         if is_before(now, self._time):
-            found["clock_before"] = self._time
+            remarks["clock_before"] = self._time
         if self._missing:
-            found["missing"] = self._missing
-        return found
+            remarks["missing"] = self._missing
+        return remarks
 
     def close(self) -> None:
         """Let another process write the log."""
@@ -154,7 +154,7 @@ class Journal:
     def _rotate(self) -> None:
         if not os.path.lexists(self.path) or self.path.lstat().st_size < self._most_bytes:
             return
-        taken = [int(each.name[-6:]) for each in files(self.path)[:-1]]
+        taken = [int(file.name[-6:]) for file in files(self.path)[:-1]]
         os.link(self.path, self.path.with_name(f"{self.path.name}.{max(taken, default=0) + 1:06d}"))
         os.unlink(self.path)  # linked first, so that a file that exists is an error
         atomic.sync(self.path.parent)
@@ -177,8 +177,8 @@ def _missing(head: LogHead | None, lines: list[ChainedLine]) -> str:
 
 def parsed(text: str) -> LogHead | None:
     """The head in this text: number and digest, with a blank or a colon between them; None if it is none."""
-    found = re.fullmatch(r"(\d{1,20})[ :]([0-9a-f]{64})\n?", text, re.ASCII)
-    return None if found is None else LogHead(int(found[1]), found[2])
+    match = re.fullmatch(r"(\d{1,20})[ :]([0-9a-f]{64})\n?", text, re.ASCII)
+    return None if match is None else LogHead(int(match[1]), match[2])
 
 
 def number_of(line: ChainedLine) -> int:
@@ -199,9 +199,9 @@ def is_before(time: object, other: object) -> bool:
 def files(path: Path) -> list[Path]:
     """The files of a log that exist, the oldest first."""
     older = [
-        each
-        for each in path.parent.glob(f"{glob.escape(path.name)}.*")
-        if _OLDER.fullmatch(each.name[len(path.name) :])
+        file
+        for file in path.parent.glob(f"{glob.escape(path.name)}.*")
+        if _OLDER.fullmatch(file.name[len(path.name) :])
     ]
     return [*sorted(older), *([path] if os.path.lexists(path) else [])]
 

@@ -53,7 +53,7 @@ def read(path: Path, keys: Sequence[PublicKey] = (), kept: LogHead | None = None
         for number, piece in enumerate(pieces_of(file), start=1)
     ]
     lines = once(opened(piece) for _, piece in places)
-    found = Checked(keys=keys)
+    checked = Checked(keys=keys)
     refused = _refused([line for line in lines if line is not None], {key.id: key for key in keys})
     named: list[tuple[str, str]] = []  # a place, and what is wrong with its line
     for (where, piece), line in zip(places, lines, strict=True):
@@ -61,12 +61,12 @@ def read(path: Path, keys: Sequence[PublicKey] = (), kept: LogHead | None = None
             named.append((where, "it is there twice" if opened(piece) else "it is not as it was written"))
         elif line.digest in refused:
             named.append((where, refused[line.digest]))
-    found.faults += _in_ranges(named)
+    checked.faults += _in_ranges(named)
     rest = [None if line is None or line.digest in refused else line for line in lines]
-    found.lines = [line for line in rest if line is not None]
-    _follow(found, [where for where, _ in places], rest)
-    _compare(found, path, kept, refused)
-    return found
+    checked.lines = [line for line in rest if line is not None]
+    _follow(checked, [where for where, _ in places], rest)
+    _compare(checked, path, kept, refused)
+    return checked
 
 
 def _refused(lines: list[ChainedLine], keys: Mapping[str, PublicKey]) -> dict[str, str]:
@@ -98,7 +98,7 @@ def _fault(line: ChainedLine, keys: Mapping[str, PublicKey], are_signed: bool) -
     return "" if keys[name].has_signed(line.digest, line.signature) else f"it is not signed by the key {name}"
 
 
-def _follow(found: Checked, places: Sequence[str], lines: Sequence[ChainedLine | None]) -> None:
+def _follow(checked: Checked, places: Sequence[str], lines: Sequence[ChainedLine | None]) -> None:
     """Compare each line with the one before it: digest, number and time."""
     before: ChainedLine | None = None
     for where, line, follows in zip(places, lines, follow(lines), strict=True):
@@ -106,51 +106,51 @@ def _follow(found: Checked, places: Sequence[str], lines: Sequence[ChainedLine |
             continue
         last, number = 0 if before is None else number_of(before), number_of(line)
         if not follows or number != last + 1:
-            found.faults.append(
+            checked.faults.append(
                 f"{where}: it has number {number} and follows number {last}; lines are missing, added or "
                 "exchanged before it"
             )
         if missing := line.row.get("missing"):
             what = ".head was missing" if missing == "head" else f"the line {missing} was missing"
-            found.faults.append(f"{where}: when the node went on here, {what}: somebody has removed it")
+            checked.faults.append(f"{where}: when the node went on here, {what}: somebody has removed it")
         if before is not None:
-            _compare_times(found, where, before, line)
+            _compare_times(checked, where, before, line)
         before = line
 
 
-def _compare_times(found: Checked, where: str, before: ChainedLine, line: ChainedLine) -> None:
+def _compare_times(checked: Checked, where: str, before: ChainedLine, line: ChainedLine) -> None:
     then, now = before.row.get("time"), line.row.get("time")
     if is_before(now, then):
         if line.row.get("clock_before") == then:
-            found.remarks.append(f"{where}: the node's clock was set back, from {then} to {now}")
+            checked.remarks.append(f"{where}: the node's clock was set back, from {then} to {now}")
         else:
-            found.faults.append(
+            checked.faults.append(
                 f"{where}: its time {now} is more than {CLOCK_STEP:g} s before that of the line before, {then}"
             )
 
 
-def _compare(found: Checked, path: Path, kept: LogHead | None, refused: Mapping[str, str]) -> None:
+def _compare(checked: Checked, path: Path, kept: LogHead | None, refused: Mapping[str, str]) -> None:
     """Compare with the head, which a crash may have left one line behind, and with a head that was kept."""
-    numbers = {line.digest: number_of(line) for line in found.lines}
-    last = 0 if found.head is None else found.head.number
+    numbers = {line.digest: number_of(line) for line in checked.lines}
+    last = 0 if checked.head is None else checked.head.number
     head = _head(path)
     if head is None:
         if last > 1 or not head_of(path).exists():
-            found.faults.append(
+            checked.faults.append(
                 f"{head_of(path).name} is missing or damaged, so lines that are cut off at the end are not noticed"
             )
     elif head.digest not in numbers:
         if head.digest not in refused:
-            found.faults.append(
+            checked.faults.append(
                 f"{path.name}: the last line is number {last}, but number {head.number} was written; lines are "
                 "missing at the end"
                 if head.number > last
                 else f"{path.name}: line number {head.number} is not the one that was written"
             )
-    elif last - head.number > 1 and not found.keys:
-        found.faults.append(f"{path.name}: {last - head.number} lines were added after number {head.number}")
+    elif last - head.number > 1 and not checked.keys:
+        checked.faults.append(f"{path.name}: {last - head.number} lines were added after number {head.number}")
     if kept is not None and numbers.get(kept.digest) != kept.number:
-        found.faults.append(
+        checked.faults.append(
             f"{path.name}: the line {kept} that was kept is not in it; lines were removed or changed, or it is "
             "another log"
         )
@@ -166,25 +166,25 @@ def _head(path: Path) -> LogHead | None:
 
 def _in_ranges(named: Sequence[tuple[str, str]]) -> list[str]:
     """One text for places after each other with the same fault."""
-    found = []
-    for fault, group in itertools.groupby(named, key=lambda each: each[1]):
+    texts = []
+    for fault, group in itertools.groupby(named, key=lambda pair: pair[1]):
         places = [where for where, _ in group]
         where = places[0] if len(places) == 1 else f"{places[0]} to {places[-1]}"
-        found.append(f"{where}: {fault}")
-    return found
+        texts.append(f"{where}: {fault}")
+    return texts
 
 
 # ---------------------------------------------------------------- in words
 
 
-def in_words(found: Checked) -> list[str]:
+def in_words(checked: Checked) -> list[str]:
     """What a log without faults proves, and what not, in sentences."""
-    if found.head is None:
+    if checked.head is None:
         return ["it has no lines"]
-    number, first = found.head.number, _first_signed(found)
-    span = f"lines 1 to {number}, {found.rows[0].get('time')} to {found.rows[-1].get('time')}"
+    number, first = checked.head.number, _first_signed(checked)
+    span = f"lines 1 to {number}, {checked.rows[0].get('time')} to {checked.rows[-1].get('time')}"
     words = [f"verified: no line is missing or changed ({span})"]
-    if found.keys:
+    if checked.keys:
         words.append(
             f"proven: a holder of the key has written lines {first} to {number} in this order, and none between "
             "them is missing"
@@ -194,7 +194,7 @@ def in_words(found: Checked) -> list[str]:
                 f"lines 1 to {first - 1} were there when the key signed line {first}; who wrote them is open"
             )
         rest = "that the holder of the key did not write another log"
-    elif any(line.signature for line in found.lines):
+    elif any(line.signature for line in checked.lines):
         words.append("signatures were not looked at: give the node's public key, as in --key hospital-a.pub")
         rest = "who wrote the lines"
     else:
@@ -206,6 +206,6 @@ def in_words(found: Checked) -> list[str]:
     return words
 
 
-def _first_signed(found: Checked) -> int:
-    ids = {key.id for key in found.keys}
-    return next((number_of(line) for line in found.lines if line.signature and line.row.get("key") in ids), 0)
+def _first_signed(checked: Checked) -> int:
+    ids = {key.id for key in checked.keys}
+    return next((number_of(line) for line in checked.lines if line.signature and line.row.get("key") in ids), 0)

@@ -96,23 +96,23 @@ def fetched(
     link: Link, run: int, ids: Sequence[str], until: Until, most_bytes: int = wire.MESSAGE_BYTES
 ) -> dict[str, bytes]:
     """The contents of all objects. Raises LinkError, at the latest when the message's time is over."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     size = 0
-    for object_id, content in _in_twos(lambda each, own: _content(link, run, each, own), ids, until):
+    for object_id, content in _in_twos(lambda part, shared: _content(link, run, part, shared), ids, until):
         size += len(content)
         if size > most_bytes:
             raise TooLargeError(f"a message of more than {most_bytes} bytes")
-        found[object_id] = content
-    return found
+        contents[object_id] = content
+    return contents
 
 
 def handed_over(link: Link, run: int, session: str, contents: Mapping[str, bytes], until: Until) -> None:
     """Send these objects of a reply, the small ones first. Raises LinkError."""
 
-    def put(object_id: str, own: Until) -> None:
-        persistent(lambda: link.put(run, session, object_id, contents[object_id]), own)
+    def put(object_id: str, shared: Until) -> None:
+        persistent(lambda: link.put(run, session, object_id, contents[object_id]), shared)
 
-    for _ in _in_twos(put, sorted(contents, key=lambda each: len(contents[each])), until):
+    for _ in _in_twos(put, sorted(contents, key=lambda part: len(contents[part])), until):
         pass
 
 
@@ -130,17 +130,17 @@ def _content(link: Link, run: int, object_id: str, until: Until) -> bytes:
 def _in_twos(call: Callable[[str, Until], T], ids: Sequence[str], until: Until) -> Iterator[tuple[str, T]]:
     """(id, result) of each call, in order. At most `AT_ONCE` are under way; after an error, the others give up."""
     waiting: deque[tuple[str, Future[T]]] = deque()
-    own = Until(until.moment)
+    shared = Until(until.moment)
     try:
-        for each in ids:
+        for object_id in ids:
             if len(waiting) == AT_ONCE:
                 first, future = waiting.popleft()
                 yield first, future.result()
-            waiting.append((each, _started(call, each, own)))
+            waiting.append((object_id, _started(call, object_id, shared)))
         for first, future in waiting:
             yield first, future.result()
     finally:
-        own.give_up()
+        shared.give_up()
 
 
 def _started(call: Callable[[str, Until], T], given: str, until: Until) -> Future[T]:

@@ -81,8 +81,8 @@ def refusal(to: MessageHead, node: int, told: Fault, reason: str) -> FinishedRep
 def error_reply(to: MessageHead, node: int, code: int, told: Fault, reason: str) -> FinishedReply:
     """A reply that is an error: the only place from which one leaves. `reason`: for this node's own log."""
     message = reply_object(to, node, "", (code, str(told)))
-    own = hashlib.sha256(message).hexdigest()
-    return FinishedReply(message, {}, {own: message}, f"code {code}: {last_line(reason)}")
+    message_id = hashlib.sha256(message).hexdigest()
+    return FinishedReply(message, {}, {message_id: message}, f"code {code}: {last_line(reason)}")
 
 
 def reply_of(to: MessageHead, node: int, root: str, objects: Mapping[str, bytes]) -> FinishedReply:
@@ -94,8 +94,8 @@ def reply_of(to: MessageHead, node: int, root: str, objects: Mapping[str, bytes]
     if head_of(objects[root], MOST_HEAD)[0] != "RecordDict":
         raise FormError("its content is not a RecordDict")
     message = reply_object(to, node, root)
-    own = hashlib.sha256(message).hexdigest()
-    return FinishedReply(message, {own: (root,), **tree}, {**objects, own: message})
+    message_id = hashlib.sha256(message).hexdigest()
+    return FinishedReply(message, {message_id: (root,), **tree}, {**objects, message_id: message})
 
 
 def _tree(root: str, objects: Mapping[str, bytes]) -> dict[str, tuple[str, ...]]:
@@ -103,26 +103,26 @@ def _tree(root: str, objects: Mapping[str, bytes]) -> dict[str, tuple[str, ...]]
 
     A part that several objects share counts for each of them: a SuperLink gets the tree with all its paths.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    tree: dict[str, tuple[str, ...]] = {}
     paths, total = Counter({root: 1}), 1
     for _ in range(MOST_DEPTH):
         below: Counter[str] = Counter()
-        for each, times in paths.items():
-            if each not in found:
-                found[each] = _parts(each, objects)
-            total += times * len(found[each])
+        for object_id, times in paths.items():
+            if object_id not in tree:
+                tree[object_id] = _parts(object_id, objects)
+            total += times * len(tree[object_id])
             if total > MOST_OBJECTS:
                 raise FormError(f"it has more than {MOST_OBJECTS} parts")
-            for child in found[each]:
+            for child in tree[object_id]:
                 below[child] += times
         paths = below
         if not paths:
             break
     if paths:
         raise FormError(f"its parts are nested deeper than {MOST_DEPTH}")
-    if len(found) < len(objects):
+    if len(tree) < len(objects):
         raise FormError("it has parts that do not belong to it")
-    return found
+    return tree
 
 
 def _parts(object_id: str, objects: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -167,8 +167,8 @@ class Contents:
         if head_of(content, MOST_HEAD)[0] != "RecordDict":
             raise ValueError("it has no records")
         ids = references(content, MOST_HEAD)
-        first = sorted(ids.items(), key=lambda each: each[0] != wire.CONFIG)  # what decides most
-        plain = {name: objects.get(each, b"") for name, each in first}
+        first = sorted(ids.items(), key=lambda pair: pair[0] != wire.CONFIG)  # what decides most
+        plain = {name: objects.get(object_id, b"") for name, object_id in first}
         plain = {name: content for name, content in plain.items() if content.startswith(PLAIN)}
         records = dict(_plain_records(plain.items(), most))
         return cls(tuple(ids), records, tuple(name for name in plain if name not in records))
@@ -180,12 +180,12 @@ class Contents:
 
     def shown(self) -> dict[str, Any]:
         """What a message asks for, by the names in the log. Of several values, all are named."""
-        found: dict[str, list[Any]] = {}
+        by_name: dict[str, list[Any]] = {}
         for record in self.records.values():
             for key, name in SHOWN.items():
-                if key in record and record[key] not in found.setdefault(name, []):
-                    found[name].append(record[key])
-        return {name: values[0] if len(values) == 1 else str(values) for name, values in found.items() if values}
+                if key in record and record[key] not in by_name.setdefault(name, []):
+                    by_name[name].append(record[key])
+        return {name: values[0] if len(values) == 1 else str(values) for name, values in by_name.items() if values}
 
     @property
     def run(self) -> str:
@@ -215,7 +215,7 @@ def form_of(settings: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _is_plain(value: object) -> bool:
     return all(
-        isinstance(each, (bool, int, float, str)) for each in (value if isinstance(value, list) else [value])
+        isinstance(entry, (bool, int, float, str)) for entry in (value if isinstance(value, list) else [value])
     )
 
 

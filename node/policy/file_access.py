@@ -106,11 +106,11 @@ class Access:
         cache = caches / app.hash[:32]
         scratch = self._scratch()
         try:
-            for each in (states, states / word, caches.parent, caches, cache):
-                _make(each)
+            for folder in (states, states / word, caches.parent, caches, cache):
+                _make(folder)
             _write_about(states / f"{word}.json", {"app": app.hash, "signer": app.signer, "series": series})
             os.utime(cache)
-            found = sorted(caches.iterdir(), key=lambda each: each.lstat().st_mtime, reverse=True)
+            folders = sorted(caches.iterdir(), key=lambda path: path.lstat().st_mtime, reverse=True)
         except OSError as error:
             raise RefusedError(
                 f"this node cannot make the folders of the message: {error.strerror or error}", ErrorKind.STORAGE
@@ -124,7 +124,7 @@ class Access:
         )
         # What all runs of this owner keep counts together: the words of runs are the submitter's.
         place.watched["folders"] = [str(states), str(cache), str(scratch)]
-        return place._replace(cleared=str(caches), old=tuple(each.name for each in found[CACHES:]))
+        return place._replace(cleared=str(caches), old=tuple(folder.name for folder in folders[CACHES:]))
 
     def of_rows(self, data: Path, folder: Path, written: Sequence[Path], old: Sequence[str]) -> ProcessFolders:
         """The place for reading the site's data into folders. `old`: what is removed in `folder`."""
@@ -141,16 +141,16 @@ class Access:
         domain = None
         if self._confines:
             domain = {
-                "read": [str(each) for each in (*self._readable, *read)],
-                "write": [str(each) for each in written],
+                "read": [str(path) for path in (*self._readable, *read)],
+                "write": [str(path) for path in written],
                 "listed": [],
-                "devices": [str(each) for each in self._devices],
+                "devices": [str(path) for path in self._devices],
             }
         return ProcessFolders(
             {"environment": environment, "folder": str(scratch), "domain": domain, "limits": self._limits()},
             {
                 "limits": self._policy.limits._asdict(),
-                "folders": [str(each) for each in written],
+                "folders": [str(path) for path in written],
                 "scratch": str(scratch),
             },
         )
@@ -160,11 +160,11 @@ class Access:
         return self._folders.scratch / str(self._number)
 
     def _environment(self, scratch: Path, cache: Path, states: Path) -> dict[str, str]:
-        own = {"FEDSTRIDE_STATE": states, "FEDSTRIDE_CACHE": cache, "TMPDIR": scratch}
+        variables = {"FEDSTRIDE_STATE": states, "FEDSTRIDE_CACHE": cache, "TMPDIR": scratch}
         if self._confines:  # these would be in folders that the process cannot reach
-            own |= {"HOME": scratch, "FLWR_HOME": scratch, "XDG_CACHE_HOME": cache, "XDG_STATE_HOME": states}
-            own |= {"MPLCONFIGDIR": cache / "matplotlib", "NUMBA_CACHE_DIR": cache / "numba"}
-        return {name: str(path) for name, path in own.items()}
+            variables |= {"HOME": scratch, "FLWR_HOME": scratch, "XDG_CACHE_HOME": cache, "XDG_STATE_HOME": states}
+            variables |= {"MPLCONFIGDIR": cache / "matplotlib", "NUMBA_CACHE_DIR": cache / "numba"}
+        return {name: str(path) for name, path in variables.items()}
 
     def _limits(self) -> dict[str, int | None]:
         # The address space is limited only without a card: CUDA reserves more than a machine has.
@@ -229,10 +229,10 @@ def readable_by_all(policy: Policy, folders: Folders) -> tuple[Path, ...]:
 def check_paths(secret: Mapping[str, Path], may_read: Sequence[Path]) -> None:
     """Raise ConfigError if a file that apps must not read lies where they may read. `secret`: by what it is."""
     for what, path in secret.items():
-        for each in may_read:
-            if path.resolve().is_relative_to(each.resolve()):
+        for folder in may_read:
+            if path.resolve().is_relative_to(folder.resolve()):
                 raise ConfigError(
-                    f"{what} {path} lies in {each}, which apps may read; move it out of there, or name less as "
+                    f"{what} {path} lies in {folder}, which apps may read; move it out of there, or name less as "
                     "data"
                 )
 

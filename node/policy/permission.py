@@ -28,7 +28,7 @@ METRICS, TASK, BATCH_SIZE = "task.metrics", "task.name", "client.batch_size"
 MODEL_RECORDS = frozenset({wire.ARRAYS, wire.METRICS, wire.ROLL_CALL})
 """The records of a reply that every run has. All others are extra records."""
 
-FIGURES = tuple(f"{each}/" for each in (wire.LOCAL, wire.AGAINST, wire.DIFFERENCE))
+FIGURES = tuple(f"{rule}/" for rule in (wire.LOCAL, wire.AGAINST, wire.DIFFERENCE))
 """How the keys of figures of held-out rows begin: of a model, of a second one, and of their differences."""
 
 NO_TEST = (wire.NOT_ALLOWED, wire.FEW_ROWS)
@@ -116,14 +116,14 @@ class Terms:
                 f"min_rows = {least}",
                 ErrorKind.FEW_ROWS,
             )
-        if fold and any(held.get(held_key(share, each), 0) < least for each in range(folds_of(share))):
+        if fold and any(held.get(held_key(share, other), 0) < least for other in range(folds_of(share))):
             raise RefusedError(
                 f"a fold of holdout = {share:g} would hold out fewer rows than min_rows = {least}, so two runs "
                 "would differ by so few",
                 ErrorKind.FEW_ROWS,
                 wire.FOLD,
             )
-        sizes = sorted(held.get(held_key(each, 0), 0) for each in self._policy.holdout)
+        sizes = sorted(held.get(held_key(holdout, 0), 0) for holdout in self._policy.holdout)
         if any(0 < larger - smaller < least for smaller, larger in itertools.pairwise(sizes)):
             raise RefusedError(
                 f"two shares of holdout in the policy hold out sets that differ by fewer than min_rows = {least} "
@@ -183,7 +183,7 @@ class Terms:
     def _check_share(self, said: Mapping[str, Any]) -> None:
         share = said.get(wire.HOLDOUT, 0.0)
         if type(share) not in (int, float) or share not in self._policy.holdout:
-            allowed = ", ".join(f"{each:g}" for each in self._policy.holdout)
+            allowed = ", ".join(f"{holdout:g}" for holdout in self._policy.holdout)
             raise RefusedError(
                 f"it asks for holdout = {str(share)[:40]}; the policy allows {allowed}",
                 ErrorKind.POLICY,
@@ -221,7 +221,7 @@ class Terms:
         if allowed is None or key not in said:
             return
         value = said[key]
-        other = [each for each in (value if isinstance(value, list) else [value]) if each not in allowed]
+        other = [entry for entry in (value if isinstance(value, list) else [value]) if entry not in allowed]
         if other:
             raise RefusedError(
                 f"it asks for {key} = {str(other[0])[:80]!r}; the policy allows {', '.join(map(str, allowed))}",

@@ -95,15 +95,15 @@ class Policy:
     @property
     def protection(self) -> dict[str, float]:
         """What the client must do to its update, as keys of a node-config."""
-        each = {"clipping-norm": self.clipping_norm, "noise-multiplier": self.noise_multiplier}
-        return {name: value for name, value in each.items() if value is not None}
+        settings = {"clipping-norm": self.clipping_norm, "noise-multiplier": self.noise_multiplier}
+        return {name: value for name, value in settings.items() if value is not None}
 
 
 def read_policy(path: Path | None) -> Policy:
     """The policy in this file; without one, the defaults. Raises ConfigError for what is not allowed."""
     if path is None:
         return Policy()
-    values = _table(path, "policy", {each.name for each in fields(Policy)})
+    values = _table(path, "policy", {setting.name for setting in fields(Policy)})
     whose = _whose(path, values)
     confine = values.get("confine", IF_POSSIBLE)
     if confine not in CONFINE:
@@ -186,7 +186,7 @@ def _whose(path: Path, values: dict[str, Any]) -> dict[str, Any]:
     """Whose runs are answered; these keys are taken out of `values`. Files are named as seen from the policy's."""
     signers, members = values.pop("signers", {}), values.pop("members", None)
     approve = values.pop("approve", OFF)
-    if not isinstance(signers, dict) or not all(isinstance(each, str) and each for each in signers.values()):
+    if not isinstance(signers, dict) or not all(isinstance(file, str) and file for file in signers.values()):
         raise ConfigError(f'{path}: [signers] must name files of public keys, as in study = "keys/study.pub"')
     if members is not None and (not isinstance(members, str) or not members):
         raise ConfigError(f"{path}: members = {members!r} is not allowed: it must be the path of a file")
@@ -194,7 +194,7 @@ def _whose(path: Path, values: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"{path}: approve = {approve!r} is not allowed: it must be {ASK!r} or {OFF!r}")
     if not signers and (members is not None or approve == ASK):
         raise ConfigError(f"{path}: members and approve are for signed runs; name who signs them below [signers]")
-    files = {name: path.parent / Path(each).expanduser() for name, each in signers.items()}
+    files = {name: path.parent / Path(file).expanduser() for name, file in signers.items()}
     named = None if members is None else path.parent / Path(members).expanduser()
     return {"signers": files, "members": named, "approve": approve}
 
@@ -210,19 +210,19 @@ def _number(path: Path, name: str, value: Any) -> None:
 
 
 def _names(path: Path, name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+    if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
         raise ConfigError(f"{path}: {name} = {value!r} is not allowed: it must be a list of names")
     return tuple(value)
 
 
 def _shares(path: Path, value: Any) -> tuple[float, ...]:
     fits = isinstance(value, list) and 1 <= len(value) <= MOST_SHARES
-    if not fits or not all(type(each) in (int, float) and 0 <= each < 1 for each in value):
+    if not fits or not all(type(share) in (int, float) and 0 <= share < 1 for share in value):
         raise ConfigError(
             f"{path}: holdout = {value!r} is not allowed: it must be a list of one to {MOST_SHARES} shares in "
             "[0, 1)"
         )
-    return tuple(float(each) for each in value)
+    return tuple(float(share) for share in value)
 
 
 def _check_folds(path: Path, values: Mapping[str, Any]) -> None:
@@ -233,10 +233,10 @@ def _check_folds(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def _hours(path: Path, value: Any) -> tuple[int, int]:
-    found = _HOURS.fullmatch(value) if isinstance(value, str) else None
-    if found is None or value[:5] == value[6:]:
+    match = _HOURS.fullmatch(value) if isinstance(value, str) else None
+    if match is None or value[:5] == value[6:]:
         raise ConfigError(f'{path}: hours = {value!r} is not allowed: write it as in hours = "20:00-06:00"')
-    start, minute, end, last = map(int, found.groups())
+    start, minute, end, last = map(int, match.groups())
     return 60 * start + minute, 60 * end + last
 
 

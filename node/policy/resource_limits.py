@@ -53,7 +53,7 @@ def exceeded(limits: Limits, folders: Iterable[Path], supervisor: int | None) ->
 
 
 def _exceeded_on_disk(limits: Limits, folders: list[Path]) -> str:
-    if limits.free is not None and any(_free(each) < limits.free for each in folders):
+    if limits.free is not None and any(_free(folder) < limits.free for folder in folders):
         return f"less is free on the disk than this node demands ({_size(limits.free)})"
     if limits.disk is None and limits.files is None:
         return ""
@@ -75,25 +75,25 @@ def of_descendants(pid: int) -> Used:
     memory = processes = 0
     waiting = children(pid)
     while waiting:
-        each = waiting.pop()
-        waiting += children(each)
-        found = _status(each)
-        memory += 1024 * (found.get("RssAnon", 0) + found.get("RssShmem", 0))
-        processes += found.get("Threads", 0)
+        descendant = waiting.pop()
+        waiting += children(descendant)
+        status = _status(descendant)
+        memory += 1024 * (status.get("RssAnon", 0) + status.get("RssShmem", 0))
+        processes += status.get("Threads", 0)
     return Used(memory, processes)
 
 
 def _status(pid: int) -> dict[str, int]:
     """The numbers in the status of a process, in kB where they are sizes. The name is one line there."""
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     try:
         for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
             if (first := value.split()[:1]) and first[0].isdecimal():
-                found.setdefault(name, int(first[0]))
+                numbers.setdefault(name, int(first[0]))
     except OSError:
         return {}
-    return found
+    return numbers
 
 
 def _files(folders: Iterable[Path]) -> Iterator[os.stat_result]:
@@ -134,10 +134,10 @@ def _below(above: int, name: str, depth: int) -> Iterator[os.stat_result]:
 def _free(folder: Path) -> int:
     """The bytes that are free on a folder's disk for this user."""
     try:
-        found = os.statvfs(folder)
+        disk = os.statvfs(folder)
     except OSError:
         return 0
-    return found.f_bavail * found.f_frsize
+    return disk.f_bavail * disk.f_frsize
 
 
 def sees_processes() -> bool:

@@ -216,16 +216,16 @@ class Reader:
 
     def _json(self, kind: FieldKind) -> dict[str, Any]:
         try:
-            found = json.loads(self._one(kind))
+            values = json.loads(self._one(kind))
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            values = None
+        if not isinstance(values, dict):
             raise FrameError(f"{self.sender} sent something else than a JSON object as {kind.name}")
-        return found
+        return values
 
     def _error(self) -> tuple[int, str]:
-        found = self._json(FieldKind.ERROR)
-        code, reason = found.get("code"), found.get("reason")
+        error = self._json(FieldKind.ERROR)
+        code, reason = error.get("code"), error.get("reason")
         if type(code) is not int or abs(code) > MOST_CODE or not isinstance(reason, str):
             raise FrameError(f"{self.sender} sent an error without a code and a reason")
         return code, _writable(reason)

@@ -197,8 +197,8 @@ class Processes:
             output.close()
 
     def _outputs(self) -> list[Output]:
-        found = [self._output, *(running.output for running in self._running.values())]
-        return [each for each in found if each is not None]
+        outputs = [self._output, *(running.output for running in self._running.values())]
+        return [output for output in outputs if output is not None]
 
     # ------------------------------------------------------------ one message
 

@@ -122,6 +122,6 @@ class Outputs:
                 self._remove_old()
 
     def _remove_old(self) -> None:
-        found = sorted(self._folder.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)
-        for old in found[MOST_FILES:]:
+        files = sorted(self._folder.iterdir(), key=lambda file: file.stat().st_mtime, reverse=True)
+        for old in files[MOST_FILES:]:
             old.unlink()

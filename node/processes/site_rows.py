@@ -90,11 +90,11 @@ class Reader:
             return None
         if self._checked[0] != state:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self._answer({"check": self._site.plain()}, None, (), seconds)
-            if faults := found["faults"]:
+            answer = self._answer({"check": self._site.plain()}, None, (), seconds)
+            if faults := answer["faults"]:
                 more = f"; and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
                 raise ReadError("; ".join(faults[:MOST_FAULTS]) + more)
-            self._checked = state, found["rows"]
+            self._checked = state, answer["rows"]
         return self._checked[1]
 
     def of(self, form: Mapping[str, Any], seconds: float) -> Rows:
@@ -105,16 +105,16 @@ class Reader:
         state = self._state()
         self._check(state, seconds)
         wanted = {"site": self._site.plain(), "shares": list(self._shares), "folds": self._folds}
-        folder, found = self._made(form, state, wanted, seconds)
-        return Rows(folder, found["rows"], found["held"])
+        folder, answer = self._made(form, state, wanted, seconds)
+        return Rows(folder, answer["rows"], answer["held"])
 
     def described(self, form: Mapping[str, Any], seconds: float) -> Described:
         """What the site says of its data, for a message that asks it, and of columns of this form.
 
         Raises ReadError if the data cannot be read at all, DiedError if reading takes longer than this.
         """
-        folder, found = self._made(form, self._state(), {"describe": self._site.plain()}, seconds)
-        return Described(folder, found["lines"])
+        folder, answer = self._made(form, self._state(), {"describe": self._site.plain()}, seconds)
+        return Described(folder, answer["lines"])
 
     def _made(
         self, form: Mapping[str, Any], state: str, wanted: dict[str, Any], seconds: float
@@ -165,18 +165,18 @@ class Reader:
 
     def _old(self) -> list[str]:
         """The names of the forms that make room for a new one, and of what was not read to its end."""
-        found = [each for each in self._folder.iterdir() if (each / COUNT).exists()]
-        found.sort(key=lambda each: each.stat().st_mtime, reverse=True)
-        kept = {STATISTICS, *(each.name for each in found[: FORMS - 1])}
-        return [each.name for each in self._folder.iterdir() if each.name not in kept]
+        folders = [folder for folder in self._folder.iterdir() if (folder / COUNT).exists()]
+        folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
+        kept = {STATISTICS, *(folder.name for folder in folders[: FORMS - 1])}
+        return [folder.name for folder in self._folder.iterdir() if folder.name not in kept]
 
 
 def state_of(data: Path) -> str:
     """A digest of the names, sizes and times of the files, which changes if one of them changes."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in [data] if not data.is_dir() else sorted(data.rglob("*")):
         about = path.lstat()
-        found.update(
+        digest.update(
             f"{path.relative_to(data.parent)!s} {about.st_size} {about.st_mtime_ns}\n".encode(errors="replace")
         )
-    return found.hexdigest()
+    return digest.hexdigest()

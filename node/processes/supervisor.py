@@ -95,8 +95,8 @@ class Supervisor:
         except OSError as error:
             return f"not started: {error.strerror}"
         finally:
-            for each in descriptors:
-                os.close(each)
+            for descriptor in descriptors:
+                os.close(descriptor)
         problem = self._watch(supervisor)
         left = self._end_all()
         how = f"killed, as {problem}" if problem else _reason(self._status)
@@ -109,9 +109,9 @@ class Supervisor:
         """
         next_look = time.monotonic() + WATCH_SECONDS
         while True:
-            found = signal.sigtimedwait(_SIGNALS, max(next_look - time.monotonic(), 0.0))
+            caught = signal.sigtimedwait(_SIGNALS, max(next_look - time.monotonic(), 0.0))
             self._reap()
-            if self._status is not None or (found is not None and found.si_signo == signal.SIGTERM):
+            if self._status is not None or (caught is not None and caught.si_signo == signal.SIGTERM):
                 return ""
             if time.monotonic() < next_look:
                 continue
@@ -168,5 +168,5 @@ def _reason(status: int | None) -> str:
     code = -signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"exit code {code}"
-    name = next((each.name for each in signal.Signals if each == -code), "a real-time signal")
+    name = next((member.name for member in signal.Signals if member == -code), "a real-time signal")
     return f"signal {-code} ({name})"

@@ -104,24 +104,24 @@ class Template:
             if len(descriptors) < DESCRIPTORS:  # the system gives a process only so many
                 self._line.send(Ended(order.number, f"{NOT_STARTED}: too many open files"))
                 return
-            supervisor = next((each for each in self._supervisors if each.is_free), None) or self._new_supervisor()
+            supervisor = next((peer for peer in self._supervisors if peer.is_free), None) or self._new_supervisor()
             supervisor.number, supervisor.is_free = order.number, False
             supervisor.line.send(order, *descriptors)
         except OSError as error:
             self._line.send(Ended(order.number, f"{NOT_STARTED}: {error.strerror}"))
         finally:
-            for each in descriptors:
-                os.close(each)
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def _new_supervisor(self) -> Supervisor:
         ours, theirs = pair()
         template = os.getpid()
         with theirs:
             pid = children.forked(lambda: self._mind(theirs, template), end=None)
-        found = Supervisor(pid, os.pidfd_open(pid), Channel(ours))
-        self._supervisors.append(found)
-        self._selector.register(found.line, selectors.EVENT_READ, found)
-        return found
+        supervisor = Supervisor(pid, os.pidfd_open(pid), Channel(ours))
+        self._supervisors.append(supervisor)
+        self._selector.register(supervisor.line, selectors.EVENT_READ, supervisor)
+        return supervisor
 
     def _mind(self, connected: socket.socket, template: int) -> NoReturn:
         """In the fork: close what belongs to the template, and mind processes."""
@@ -142,7 +142,7 @@ class Template:
             self._line.send(received[0])
         elif received is not None:
             supervisor.is_free = True
-            if sum(each.is_free for each in self._supervisors) > FREE_SUPERVISORS:
+            if sum(peer.is_free for peer in self._supervisors) > FREE_SUPERVISORS:
                 self._part_with(supervisor)
         else:
             if supervisor.number is not None:
@@ -188,10 +188,10 @@ class Template:
         """
         if not self._has_others:
             return
-        found = False
-        supervisors = {each.pid for each in self._supervisors}
+        had_orphans = False
+        supervisors = {supervisor.pid for supervisor in self._supervisors}
         for pid in set(children.children(os.getpid())) - supervisors - self._ending:
-            found = True
+            had_orphans = True
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         try:
@@ -203,7 +203,7 @@ class Template:
         except ChildProcessError:  # there are no child processes
             self._has_others = time.monotonic() < self._watched_until
         else:
-            self._has_others = found or bool(self._ending) or time.monotonic() < self._watched_until
+            self._has_others = had_orphans or bool(self._ending) or time.monotonic() < self._watched_until
 
     def stop(self) -> None:
         """End all processes of messages, and the supervisors."""

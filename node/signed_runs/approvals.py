@@ -87,15 +87,15 @@ class Approvals:
     def __init__(self, folder: Path, site: ApprovalBasis) -> None:
         self._folder, self._site = folder, site
 
-    def waits(self, signer: Signer, found: Signed) -> str:
+    def waits(self, signer: Signer, signed: Signed) -> str:
         """Why a run waits; empty if it is approved. Raises OSError if that it waits cannot be written."""
-        asking = Asking(signer.name, signer.id, found.body, self._site.digest())
+        asking = Asking(signer.name, signer.id, signed.body, self._site.digest())
         if _read(self._folder / f"{asking.id}{APPROVED}") == asking:
             return ""
         path = self._folder / f"{asking.id}{WAITS}"
         if _read(path) != asking:
             _write(path, asking)
-            waiting = sorted(self._folder.glob(f"*{WAITS}"), key=lambda each: each.lstat().st_mtime)
+            waiting = sorted(self._folder.glob(f"*{WAITS}"), key=lambda file: file.lstat().st_mtime)
             for old in waiting[:-MOST_WAITING]:
                 old.unlink(missing_ok=True)
         return f"it waits until somebody here says: fedstride node-approve {asking.id}"
@@ -103,18 +103,20 @@ class Approvals:
 
 def waiting(folder: Path) -> list[Asking]:
     """The runs that wait, the one that asked first at the beginning."""
-    found = [_read(path) for path in sorted(folder.glob(f"*{WAITS}"), key=lambda each: each.lstat().st_mtime)]
-    return [each for each in found if each is not None and not (folder / f"{each.id}{APPROVED}").exists()]
+    askings = [_read(path) for path in sorted(folder.glob(f"*{WAITS}"), key=lambda file: file.lstat().st_mtime)]
+    return [
+        asking for asking in askings if asking is not None and not (folder / f"{asking.id}{APPROVED}").exists()
+    ]
 
 
 def find(folder: Path, number: str) -> Asking:
     """The run that waits under this id. Raises ConfigError if there is none."""
-    found = next((each for each in waiting(folder) if each.id == number), None)
-    if found is None:
+    asking = next((candidate for candidate in waiting(folder) if candidate.id == number), None)
+    if asking is None:
         raise ConfigError(
             f"no run waits for the approval {number[:40]!r}; fedstride node-approve lists those that do"
         )
-    return found
+    return asking
 
 
 def approve(folder: Path, asking: Asking) -> None:
@@ -129,7 +131,7 @@ def approve(folder: Path, asking: Asking) -> None:
 def of_run(folder: Path, word: str) -> list[Path]:
     """The files of the runs with this word, those that wait and those that were approved."""
     paths = [path for suffix in (WAITS, APPROVED) for path in sorted(folder.glob(f"*{suffix}"))]
-    return [path for path in paths if (found := _read(path)) is not None and found.terms.run == word]
+    return [path for path in paths if (asking := _read(path)) is not None and asking.terms.run == word]
 
 
 def in_words(folder: Path, asking: Asking, date: Callable[[float], str] | None = None) -> Iterator[str]:
@@ -164,15 +166,15 @@ def in_words(folder: Path, asking: Asking, date: Callable[[float], str] | None =
 
 def _settings(terms: Terms) -> dict[str, list[Said]]:
     """All that the forms of the run's messages say of each key."""
-    found: dict[str, dict[str, list[MessageForm]]] = {}
+    by_key: dict[str, dict[str, list[MessageForm]]] = {}
     for form in terms.forms:
         texts = {key: ascii(value) for key, value in form.fixed.items()}
         texts |= {key: _varying(varies) for key, varies in form.varies.items()}
         for key, text in texts.items():
-            found.setdefault(key, {}).setdefault(text, []).append(form)
+            by_key.setdefault(key, {}).setdefault(text, []).append(form)
     return {
         key: [(text, "" if len(forms) == len(terms.forms) else _named(forms)) for text, forms in said.items()]
-        for key, said in found.items()
+        for key, said in by_key.items()
     }
 
 
@@ -243,10 +245,10 @@ def _cut(text: str) -> str:
 
 def _last_approved(folder: Path, asking: Asking) -> Terms | None:
     """The terms that were approved last for this signer."""
-    for path in sorted(folder.glob(f"*{APPROVED}"), key=lambda each: each.lstat().st_mtime, reverse=True):
-        found = _read(path)
-        if found is not None and found.key == asking.key:
-            return found.terms
+    for path in sorted(folder.glob(f"*{APPROVED}"), key=lambda file: file.lstat().st_mtime, reverse=True):
+        approved = _read(path)
+        if approved is not None and approved.key == asking.key:
+            return approved.terms
     return None
 
 
@@ -254,11 +256,11 @@ def _read(path: Path) -> Asking | None:
     """What a file says; None if it is missing, is not the node's own, or belongs to another id."""
     try:
         values = json.loads(private_files.kept(path, MOST_BYTES))
-        found = Asking(**values)
-        valid = all(isinstance(each, str) for each in found) and path.stem == found.id and bool(found.terms)
+        asking = Asking(**values)
+        valid = all(isinstance(value, str) for value in asking) and path.stem == asking.id and bool(asking.terms)
     except (OSError, ValueError, TypeError, RecursionError, FedstrideError):
         return None
-    return found if valid else None
+    return asking if valid else None
 
 
 def _write(path: Path, asking: Asking) -> None:

@@ -24,10 +24,10 @@ def node_approve(
 
     folder = user_folders.flower() / own_files.APPROVALS
     if number is None:
-        found = waiting(folder)
-        for each in found:
-            typer.echo(f"{each.id}  {each.signer!r}, {each.terms.rounds} rounds, app {each.terms.app[:12]}")
-        if not found:
+        runs = waiting(folder)
+        for run in runs:
+            typer.echo(f"{run.id}  {run.signer!r}, {run.terms.rounds} rounds, app {run.terms.app[:12]}")
+        if not runs:
             typer.echo("no run waits for an approval")
         return
     asking = find(folder, number)

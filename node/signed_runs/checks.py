@@ -69,15 +69,15 @@ class SignedRuns:
     def _question(
         self, head: MessageHead, run: Run, app: App, contents: Mapping[str, bytes], allow: Callable[[], None]
     ) -> Question:
-        signer, found = self._signatures.of(run, app, self._now())
-        terms = found.terms
+        signer, signed = self._signatures.of(run, app, self._now())
+        terms = signed.terms
         said = asked(head.id, contents)
         if said.kind != head.kind:
             raise UnlikeError(f"it is announced as {head.kind!r}, and is {said.kind!r}")
         form = terms.form_of(said)
         allow()
         self._ledger.begin(terms, signer.id, run.id)
-        if self._approvals is not None and (waits := self._approvals.waits(signer, found)):
+        if self._approvals is not None and (waits := self._approvals.waits(signer, signed)):
             raise RefusedError(waits, ErrorKind.APPROVAL)
         self._accounts.asks(head.id, {"signer": signer.name})
         question = Question(signer, app.id, terms, form, int(said.config.get(wire.SERVER_ROUND, 0)), said.config)
@@ -107,7 +107,7 @@ def signed_runs(settings: NodeSettings, accounts: Accounts) -> SignedRuns | None
     if not signers:
         return None
     data = None if settings.site is None else settings.site.path
-    files = [each for each in (settings.data_file, data) if each is not None]
+    files = [path for path in (settings.data_file, data) if path is not None]
     site = ApprovalBasis(settings.policy_file, tuple(sorted(set(files))))
     return SignedRuns(
         Signatures(signers, _own(settings.key), members_of(policy)),

@@ -140,10 +140,10 @@ class Ledger:
     def kept(self, question: Question) -> Answer | None:
         """The answer to this question; None if it is not kept any more."""
         try:
-            found = _unpacked(private_files.kept(self._place(question), wire.MESSAGE_BYTES))
+            kept = _unpacked(private_files.kept(self._place(question), wire.MESSAGE_BYTES))
         except (OSError, ValueError, struct.error):
             return None
-        return found[1] if found[0] == question.round else None
+        return kept[1] if kept[0] == question.round else None
 
     def replies_of(self, word: str) -> list[Path]:
         """The folders of replies that are kept for the runs with this word."""
@@ -156,12 +156,12 @@ class Ledger:
 
     def _make_room(self, path: Path, room: int) -> None:
         """Remove the oldest replies, but not this one, until the rest fits into this room."""
-        files = [each for each in self._replies.glob("*/*") if each != path]
-        files.sort(key=lambda each: each.lstat().st_mtime, reverse=True)
-        for each in files:
-            room -= each.lstat().st_size
+        files = [file for file in self._replies.glob("*/*") if file != path]
+        files.sort(key=lambda file: file.lstat().st_mtime, reverse=True)
+        for file in files:
+            room -= file.lstat().st_size
             if room < 0:
-                each.unlink()
+                file.unlink()
 
     # ---------------------------------------------------------------- the file
 
@@ -190,8 +190,8 @@ class Ledger:
                     f"the ledger {self._path} of signed runs is damaged in line {number}, so the node cannot know "
                     "what it has answered; restore it from a backup, or have all runs signed again and remove it"
                 ) from None
-        old = {nonce for nonce, each in self._known.items() if each.expires + DAY < now}
-        self._known = {nonce: each for nonce, each in self._known.items() if nonce not in old}
+        old = {nonce for nonce, known in self._known.items() if known.expires + DAY < now}
+        self._known = {nonce: known for nonce, known in self._known.items() if nonce not in old}
         if old or not content.endswith(b"\n"):
             kept = [line for line in lines if line.get("nonce", "") in self._known]
             named = {line.get("word") for line in kept}
@@ -229,7 +229,7 @@ def _packed(server_round: int, answer: Answer) -> bytes:
             "round": server_round,
             "root": answer.root,
             "error": answer.error,
-            "objects": {each: len(content) for each, content in answer.objects.items()},
+            "objects": {object_id: len(content) for object_id, content in answer.objects.items()},
         }
     ).encode()
     return b"".join([struct.pack(">Q", len(head)), head, *answer.objects.values()])
@@ -240,8 +240,8 @@ def _unpacked(content: bytes) -> tuple[int, Answer]:
     end = 8 + struct.unpack(">Q", content[:8])[0]
     head = json.loads(content[8:end])
     objects = {}
-    for each, size in head["objects"].items():
-        objects[each] = content[end : end + size]
+    for object_id, size in head["objects"].items():
+        objects[object_id] = content[end : end + size]
         end += size
     error = head["error"]
     return head["round"], Answer(head["root"], objects, None if error is None else (error[0], error[1]), b"")

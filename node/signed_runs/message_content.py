@@ -50,12 +50,12 @@ class _Reading:
             raise ValueError("a message without a content")
         config: ConfigRecord | None = None
         records = {}
-        for name, each in references(self._part(children[0], "RecordDict"), MOST_PLAIN).items():
-            kind = head_of(self._content(each), MOST_HEAD)[0]
+        for name, record_id in references(self._part(children[0], "RecordDict"), MOST_PLAIN).items():
+            kind = head_of(self._content(record_id), MOST_HEAD)[0]
             if kind == "ArrayRecord":
-                records[name] = self._arrays(each)
+                records[name] = self._arrays(record_id)
             elif kind == "ConfigRecord" and name == wire.CONFIG:
-                config = self._config(each)
+                config = self._config(record_id)
             else:
                 raise ValueError(f"it has the record {name[:60]!r} of the kind {kind}")
         if config is None:
@@ -80,15 +80,15 @@ class _Reading:
         content = self._content(object_id)
         if len(content) > MOST_PLAIN:
             raise ValueError(f"its config has more than {MOST_PLAIN} bytes")
-        found: ConfigRecord = plain_record(content, MOST_HEAD)
-        return found
+        config: ConfigRecord = plain_record(content, MOST_HEAD)
+        return config
 
     def _arrays(self, object_id: str) -> str:
         """The digest of the names, dtypes and shapes of a record's arrays, packed or not."""
-        found = []
+        forms = []
         arrays = references(self._part(object_id, "ArrayRecord"), MOST_HEAD)
-        for name, each in arrays.items():
-            dtype, shape, stored, chunks = array_form(self._part(each, "Array"), MOST_HEAD)
+        for name, array_id in arrays.items():
+            dtype, shape, stored, chunks = array_form(self._part(array_id, "Array"), MOST_HEAD)
             for chunk in chunks:
                 self._part(chunk, CHUNK)
             if stored == packed_arrays.PACKED:
@@ -96,16 +96,16 @@ class _Reading:
                     raise ValueError("a packed array that is not alone")
                 described = packed_arrays.description(self._beginning(chunks), MOST_ARRAYS)
                 return form_of_arrays((one[0], one[1], one[2]) for one in described)
-            found.append((name, dtype, shape))
-        return form_of_arrays(found)
+            forms.append((name, dtype, shape))
+        return form_of_arrays(forms)
 
     def _beginning(self, chunks: list[str]) -> memoryview:
         """The bytes in which a packed array describes itself."""
-        found = bytearray()
+        beginning = bytearray()
         for chunk in chunks:
-            found += body_of(self._contents[chunk], MOST_HEAD)[: MOST_HEAD + 8]
-            if len(found) >= 8 and len(found) >= packed_arrays.described_bytes(memoryview(found)):
-                return memoryview(found)
-            if len(found) > MOST_HEAD:
+            beginning += body_of(self._contents[chunk], MOST_HEAD)[: MOST_HEAD + 8]
+            if len(beginning) >= 8 and len(beginning) >= packed_arrays.described_bytes(memoryview(beginning)):
+                return memoryview(beginning)
+            if len(beginning) > MOST_HEAD:
                 break
         raise ValueError("a packed array that does not describe itself")

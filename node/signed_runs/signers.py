@@ -48,12 +48,12 @@ def members_of(policy: Policy) -> tuple[str, ...] | None:
 class Signatures:
     """Which signed runs are for this node.
 
-    `own`: the fingerprint of this node's key; empty if it has none that outlasts it. `members`: see `members_of`.
+    `fingerprint`: that of this node's key; empty if it has none that outlasts it. `members`: see `members_of`.
     """
 
-    def __init__(self, signers: Collection[Signer], own: str, members: Collection[str] | None) -> None:
-        self._signers = {each.id: each for each in signers}
-        self._own, self._members = own, members
+    def __init__(self, signers: Collection[Signer], fingerprint: str, members: Collection[str] | None) -> None:
+        self._signers = {signer.id: signer for signer in signers}
+        self._own, self._members = fingerprint, members
 
     def of(self, run: Run, app: App, now: float) -> tuple[Signer, signed_runs.Signed]:
         """Who has signed this run, and what. Raises RefusedError if it may not be answered here, now."""
@@ -61,28 +61,30 @@ class Signatures:
         if not text:
             raise RefusedError("it has no signature", ErrorKind.UNSIGNED)
         try:
-            found = signed_runs.load(text)
+            signed = signed_runs.load(text)
         except ConfigError as error:
             raise RefusedError(str(error), ErrorKind.SIGNATURE) from None
-        signer = self._verified(found)
+        signer = self._verified(signed)
         others = {key: value for key, value in run.overrides.items() if key != signed_runs.RUN_CONFIG}
-        if found.terms.app != app.hash:
+        if signed.terms.app != app.hash:
             raise RefusedError(
-                f"it is signed for the app {found.terms.app}, and this is {app.hash}", ErrorKind.OTHER_RUN
+                f"it is signed for the app {signed.terms.app}, and this is {app.hash}", ErrorKind.OTHER_RUN
             )
-        if others != found.terms.run_config:
+        if others != signed.terms.run_config:
             raise RefusedError("its configuration is not the one that was signed", ErrorKind.OTHER_RUN)
-        if fault := found.terms.fault(now):
+        if fault := signed.terms.fault(now):
             raise RefusedError(fault, ErrorKind.OTHER_RUN)
-        self._check_nodes(found.terms.nodes)
-        return signer, found
+        self._check_nodes(signed.terms.nodes)
+        return signer, signed
 
-    def _verified(self, found: signed_runs.Signed) -> Signer:
-        signer = self._signers.get(found.key)
+    def _verified(self, signed: signed_runs.Signed) -> Signer:
+        signer = self._signers.get(signed.key)
         if signer is None:
-            raise RefusedError(f"it is signed by {found.key}, which the policy does not name", ErrorKind.SIGNATURE)
+            raise RefusedError(
+                f"it is signed by {signed.key}, which the policy does not name", ErrorKind.SIGNATURE
+            )
         try:
-            signer.key.verify(decode(found.signature), signed_runs.to_sign(found.body))
+            signer.key.verify(decode(signed.signature), signed_runs.to_sign(signed.body))
         except (InvalidSignature, ValueError):
             reason = f"it is not what {signer.name!r} has signed: it was altered"
             raise RefusedError(reason, ErrorKind.SIGNATURE) from None

@@ -70,13 +70,13 @@ def pinned(config: Config) -> Config:
             )
         return config
     path = _absolute(config.initial)
-    found = digest_of(path)
-    if config.initial_digest not in (None, found):
+    digest = digest_of(path)
+    if config.initial_digest not in (None, digest):
         raise ConfigError(
-            f"initial = {str(path)!r} has the digest {found}, but initial_digest = {config.initial_digest}: it is "
-            "not the file with which the run began; give the original one, initial=PATH"
+            f"initial = {str(path)!r} has the digest {digest}, but initial_digest = {config.initial_digest}: it "
+            "is not the file with which the run began; give the original one, initial=PATH"
         )
-    return replace(config, initial=str(path), initial_digest=found)
+    return replace(config, initial=str(path), initial_digest=digest)
 
 
 def _absolute(path: str) -> Path:
@@ -105,8 +105,8 @@ def read(path: str, network: Arrays, key: str = "initial") -> Arrays:
     """
     try:
         with safe_open(path, framework="numpy") as file:
-            found = {name: _form(file.get_slice(name)) for name in file.keys()}  # noqa: SIM118  not a mapping
-            _check_forms(path, found, network, key)
+            forms = {name: _form(file.get_slice(name)) for name in file.keys()}  # noqa: SIM118  not a mapping
+            _check_forms(path, forms, network, key)
             arrays = {name: file.get_tensor(name) for name in network}
     except (SafetensorError, OSError, ValueError) as error:
         if isinstance(error, ConfigError):
@@ -134,13 +134,13 @@ def _form(part: Any) -> ArrayForm:
     return ArrayForm(tuple(part.get_shape()), DTYPES.get(code, str(code)))
 
 
-def _check_forms(path: str, found: Mapping[str, ArrayForm], network: Mapping[str, np.ndarray], key: str) -> None:
+def _check_forms(path: str, forms: Mapping[str, ArrayForm], network: Mapping[str, np.ndarray], key: str) -> None:
     expected = {name: ArrayForm(array.shape, str(array.dtype)) for name, array in network.items()}
-    names = [*expected, *sorted(set(found) - set(expected))]
-    different = [name for name in names if found.get(name) != expected.get(name)]
+    names = [*expected, *sorted(set(forms) - set(expected))]
+    different = [name for name in names if forms.get(name) != expected.get(name)]
     if different:
         differ = "1 array differs" if len(different) == 1 else f"{len(different)} arrays differ"
-        shown = "; ".join(_difference(name, found.get(name), expected.get(name)) for name in different[:SHOWN])
+        shown = "; ".join(_difference(name, forms.get(name), expected.get(name)) for name in different[:SHOWN])
         raise ConfigError(
             f"{key} = {path!r} does not fit the network: {differ}: {shown}"
             f"{'; ...' if len(different) > SHOWN else ''}; choose the model, its settings and the task with which "
@@ -148,9 +148,9 @@ def _check_forms(path: str, found: Mapping[str, ArrayForm], network: Mapping[str
         )
 
 
-def _difference(name: str, found: ArrayForm | None, expected: ArrayForm | None) -> str:
-    if found is None:
+def _difference(name: str, form: ArrayForm | None, expected: ArrayForm | None) -> str:
+    if form is None:
         return f"{name!r} is missing"
-    return f"{name!r} is {found}" + (
+    return f"{name!r} is {form}" + (
         ", and the network has no such array" if expected is None else f" instead of {expected}"
     )

@@ -43,6 +43,6 @@ def fitting(counts: Iterable[int], size: int) -> int | None:
         return None
     sizes = range(2, max(known, default=2) + size + 2)
     return min(
-        (each for each in sizes if not any(leaves_one(count, each) for count in known)),
-        key=lambda each: (abs(each - size), each),
+        (candidate for candidate in sizes if not any(leaves_one(count, candidate) for count in known)),
+        key=lambda candidate: (abs(candidate - size), candidate),
     )

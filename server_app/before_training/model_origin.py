@@ -59,10 +59,10 @@ def origin(config: Config, spec: Spec, key: str = "initial") -> Origin:
     taken = {
         name: values for name, values in taken.items() if values and (name != FILL or spec.reading.has_medians)
     }
-    found = list(differences(there, spec))
-    if not found:
+    texts = list(differences(there, spec))
+    if not texts:
         return Origin(taken, f"{key}: mean and deviation are those of its task.json" if taken else "")
-    shown = "; ".join(found[:SHOWN]) + ("; ..." if len(found) > SHOWN else "")
+    shown = "; ".join(texts[:SHOWN]) + ("; ..." if len(texts) > SHOWN else "")
     if OTHER_TASK in config.allow:
         return Origin(note=f"{key}: the model is of another task ({shown}), which allow=[{OTHER_TASK}] permits")
     raise ConfigError(
@@ -73,10 +73,10 @@ def origin(config: Config, spec: Spec, key: str = "initial") -> Origin:
 
 def _read(path: Path, key: str) -> Spec:
     try:
-        found: Any = bounded_reading.from_json(bounded_reading.content(path, bounded_reading.SMALL))
-        if not isinstance(found, Mapping):
+        table: Any = bounded_reading.from_json(bounded_reading.content(path, bounded_reading.SMALL))
+        if not isinstance(table, Mapping):
             raise ConfigError("it is no table of values")
-        return Spec.unflatten(found)
+        return Spec.unflatten(table)
     except (OSError, ValueError, RecursionError, FedstrideError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ConfigError(
@@ -121,7 +121,7 @@ def _of_columns(there: Spec, here: Spec) -> Iterator[str]:
     """The columns, where both tasks name them."""
     if not there.reading.columns or not here.reading.columns:
         return
-    one, other = ({each.name: each for each in spec.reading.parsed} for spec in (there, here))
+    one, other = ({column.name: column for column in spec.reading.parsed} for spec in (there, here))
     missing, more = [name for name in one if name not in other], [name for name in other if name not in one]
     if missing:
         yield f"column {_list(missing)} is there and not here"
@@ -192,6 +192,6 @@ def _target(spec: Spec) -> str:
     }[spec.target]
 
 
-def _list(found: Sequence[str]) -> str:
-    shown = ", ".join(repr(each[:60]) for each in found[:SHOWN])
-    return shown + (", ..." if len(found) > SHOWN else "")
+def _list(words: Sequence[str]) -> str:
+    shown = ", ".join(repr(word[:60]) for word in words[:SHOWN])
+    return shown + (", ..." if len(words) > SHOWN else "")

@@ -12,7 +12,7 @@ GIB = 2**30
 
 def check_size(model: str, *arrays: ArrayRecord) -> None:
     """Raise ConfigError if arrays that are sent to a node together are more bytes than it accepts."""
-    size = sum(each.count_bytes() for each in arrays)
+    size = sum(record.count_bytes() for record in arrays)
     if size > wire.MESSAGE_BYTES:
         raise ConfigError(
             f"model = {model!r} has {size / GIB:.1f} GiB of arrays that are sent, but a node accepts messages of "

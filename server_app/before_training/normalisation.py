@@ -45,69 +45,71 @@ def pool(
     its unit is probably another one. Raises RunError if no report can be used.
     """
     columns, known_as = names(spec), names_of or {}
-    found: dict[int, Report] = {}
+    usable: dict[int, Report] = {}
     lines = []
     for client, report in sorted(reports.items()):
         try:
-            found[client] = Report.unflatten(report, spec)
+            usable[client] = Report.unflatten(report, spec)
         except ReplyError as error:
             lines.append(f"client {known_as.get(client, client)}: its statistics are not used: {error}")
-    for client, column in _far({client: each.moments for client, each in found.items()}).items():
-        mean = found.pop(client).moments.mean[column]
+    for client, column in _far({client: report.moments for client, report in usable.items()}).items():
+        mean = usable.pop(client).moments.mean[column]
         lines.append(
             f"client {known_as.get(client, client)}: its statistics are not used: column {columns[column]!r} "
             f"has the mean {mean:.6g}, far from those of the other clients; is its unit the same?"
         )
-    if not found:
+    if not usable:
         raise RunError(
             f"no client reported statistics of its examples that can be used ({'; '.join(lines[:3])}); give "
             "task.mean and task.std, one number for each column"
         )
-    together = pooled([each.moments for each in found.values()])
-    return _with_medians(Pooled(statistics(together, spec), lines, []), together, list(found.values()), spec)
+    together = pooled([report.moments for report in usable.values()])
+    return _with_medians(Pooled(statistics(together, spec), lines, []), together, list(usable.values()), spec)
 
 
 def _with_medians(of: Pooled, together: Moments, reports: Sequence[Report], spec: Spec) -> Pooled:
     """The same with what replaces missing numbers; the mean where no median is known."""
     known = spec.with_statistics(of.statistics)
     columns = {
-        name: median([each.bins[at] for each in reports]) if not spec.fill else None
+        name: median([report.bins[at] for report in reports]) if not spec.fill else None
         for at, name in enumerate(medians_of(spec))
     }
-    found = {name: each.value for name, each in columns.items() if each is not None}
-    filled = fill(found, known.mean or normalisation(together)[0][: spec.inputs.shape[0]], spec)
+    medians = {name: column.value for name, column in columns.items() if column is not None}
+    filled = fill(medians, known.mean or normalisation(together)[0][: spec.inputs.shape[0]], spec)
     return of._replace(
         statistics=of.statistics | filled,
-        medians=[_line(name, each) for name, each in columns.items()] if filled else [],
+        medians=[_line(name, column) for name, column in columns.items()] if filled else [],
     )
 
 
-def _line(name: str, found: Median | None) -> str:
+def _line(name: str, known: Median | None) -> str:
     """What is known of the median of a column."""
-    if found is None:
+    if known is None:
         return (
             f"no median of column {name!r} is known, because no client has two bins of at least {LEAST} cells; "
             "its missing cells become the mean"
         )
-    far = f"at most {found.error:.3g}" if math.isfinite(found.error) else "how far is not known"
+    far = f"at most {known.error:.3g}" if math.isfinite(known.error) else "how far is not known"
     return (
-        f"the median of column {name!r} is {found.value:.6g} (from bins; its distance to that of the cells: {far})"
+        f"the median of column {name!r} is {known.value:.6g} (from bins; its distance to that of the cells: {far})"
     )
 
 
-def _far(found: Mapping[int, Moments]) -> dict[int, int]:
+def _far(moments: Mapping[int, Moments]) -> dict[int, int]:
     """The clients that are too far from the others, each with the first column where it is.
 
     The usual spread of a column is s + d: the median over clients of the standard deviation, and the median
     distance of the clients' means from their median. A column is not compared if it is constant at most clients.
     Of two clients none is too far, because no majority says what is usual.
     """
-    if not found:
+    if not moments:
         return {}
-    mean = np.array([each.mean for each in found.values()])
-    std = np.array([np.sqrt(each.squares / np.maximum(each.count, 1.0)) for each in found.values()])
+    mean = np.array([of_client.mean for of_client in moments.values()])
+    std = np.array(
+        [np.sqrt(of_client.squares / np.maximum(of_client.count, 1.0)) for of_client in moments.values()]
+    )
     distance = np.abs(mean - np.median(mean, axis=0))
     usual = np.median(std, axis=0)
     spread = usual + np.median(distance, axis=0)
     far = (usual > 0) & ((distance > TOO_FAR * spread) | (std > TOO_FAR * spread))
-    return {client: int(row.argmax()) for client, row in zip(found, far, strict=True) if row.any()}
+    return {client: int(row.argmax()) for client, row in zip(moments, far, strict=True) if row.any()}

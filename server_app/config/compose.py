@@ -277,24 +277,24 @@ def _check_keys(overrides: Sequence[Override], tree: DictConfig) -> None:
 
 def _leaves(node: DictConfig, prefix: str = "") -> set[str]:
     """All keys with a value, dotted. The key `name` of a choice is not included, because it cannot be set."""
-    found: set[str] = set()
+    leaves: set[str] = set()
     for key in map(str, node):
         path = f"{prefix}{key}"
         child = node._get_node(key)
         if isinstance(child, DictConfig) and key not in ("presets",):
-            found |= _leaves(child, f"{path}.")
+            leaves |= _leaves(child, f"{path}.")
         elif not (prefix and key == "name"):
-            found.add(path)
-    return found - {"experiment", "presets"}
+            leaves.add(path)
+    return leaves - {"experiment", "presets"}
 
 
 def _inner_defaults(tree: DictConfig, chosen: Sequence[Override]) -> list[Override]:
     """A wrapper's settings for the FedAvg inside it, if the wrapper is chosen without a base strategy."""
     named = {override.place for override in chosen}
-    path, node, found = "strategy", tree.strategy, []
+    path, node, defaults = "strategy", tree.strategy, []
     while (inner := node.get("inner")) is not None:
         if f"{path}.inner" not in named and node.name in STRATEGIES:
             settings = getattr(STRATEGIES.load(node.name), "around", {})
-            found += [written(f"{path}.inner.{key}", value) for key, value in settings.items()]
+            defaults += [written(f"{path}.inner.{key}", value) for key, value in settings.items()]
         path, node = f"{path}.inner", inner
-    return found
+    return defaults

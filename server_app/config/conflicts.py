@@ -45,10 +45,10 @@ def _methods(config: Config) -> Iterator[tuple[str, Any]]:
     for table, spec in ((RULES, config.client), (OBJECTIVES, config.objective)):
         if spec.name in table:  # not for placeholders
             yield f"{table.group}.{spec.name}", _own(table[spec.name])
-    strategies = [STRATEGIES.load(each.name) for each in chain(config.strategy) if each.name in STRATEGIES]
-    for half in dict.fromkeys(half for each in strategies if (half := getattr(each, HALF, ""))):
-        own = USER_PARTS.get(HALF, {}).get(half)
-        yield f"halves.{half}", None if own is None else _own(own)
+    strategies = [STRATEGIES.load(choice.name) for choice in chain(config.strategy) if choice.name in STRATEGIES]
+    for half in dict.fromkeys(half for strategy in strategies if (half := getattr(strategy, HALF, ""))):
+        user_half = USER_PARTS.get(HALF, {}).get(half)
+        yield f"halves.{half}", None if user_half is None else _own(user_half)
 
 
 def _own(part: Part) -> Any:
@@ -60,15 +60,15 @@ def _own(part: Part) -> Any:
 
 def _set_by(place: Any) -> list[str]:
     """The exclusive fields of a Plan that the code of this method names."""
-    found = {field for function in _all_functions(place) for field in _plan_fields(function)}
-    return [field for field in EXCLUSIVE if field in found]
+    fields = {field for function in _all_functions(place) for field in _plan_fields(function)}
+    return [field for field in EXCLUSIVE if field in fields]
 
 
 def _plan_fields(function: Any) -> Iterator[str]:
     for node in _nodes(function):
         if isinstance(node, ast.Call) and (plan := _plan(node.func, function)) is not None:
             given = dict(zip([field.name for field in dataclasses.fields(plan)], node.args, strict=False))
-            given |= {each.arg: each.value for each in node.keywords if each.arg is not None}
+            given |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg is not None}
             for name, value in given.items():
                 if not (isinstance(value, ast.Constant) and value.value is None):
                     yield name
@@ -76,8 +76,8 @@ def _plan_fields(function: Any) -> Iterator[str]:
 
 def _plan(called: ast.expr, function: Any) -> Any:
     """The class Plan if this is what is called, by whatever name; else None."""
-    found = _named(called, function.__globals__)
-    return found if found is not None and found is getattr(_methods_module(), "Plan", None) else None
+    kind = _named(called, function.__globals__)
+    return kind if kind is not None and kind is getattr(_methods_module(), "Plan", None) else None
 
 
 def _methods_module() -> Any:
@@ -98,7 +98,7 @@ def _check_hooks(place: Any) -> None:
     for kind in inspect.getmro(place) if isinstance(place, type) else ():
         set_here = {name for name, value in vars(kind).items() if not callable(value)}
         set_here |= set(inspect.get_annotations(kind))
-        set_here |= {name for each in _functions(kind) for name in _attributes(each)}
+        set_here |= {name for function in _functions(kind) for name in _attributes(function)}
         for hook in hooks:
             if hook in set_here:
                 raise ConfigError(HIDDEN.format(kind=kind.__name__, hook=hook))
@@ -106,10 +106,10 @@ def _check_hooks(place: Any) -> None:
 
 def _attributes(function: Any) -> Iterator[str]:
     """The attributes that a method sets of its object."""
-    own = next(iter(inspect.signature(function).parameters), "")
+    self_name = next(iter(inspect.signature(function).parameters), "")
     for node in _nodes(function):
         match node:
-            case ast.Attribute(value=ast.Name(id=name), attr=attribute, ctx=ast.Store()) if name == own:
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute, ctx=ast.Store()) if name == self_name:
                 yield attribute
 
 
@@ -119,18 +119,18 @@ def _functions(kind: type) -> list[Any]:
 
 def _all_functions(place: Any) -> list[Any]:
     """The functions of a class and those that it is derived from, and what they name in their own module."""
-    found: list[Any] = []
+    functions: list[Any] = []
     waiting = [place] if isinstance(place, type) or inspect.isfunction(place) else []
-    for each in waiting:
-        if isinstance(each, type):
-            named = [function for kind in inspect.getmro(each) for function in _functions(kind)]
+    for part in waiting:
+        if isinstance(part, type):
+            named = [function for kind in inspect.getmro(part) for function in _functions(kind)]
         else:
-            found.append(each)
-            others = (each.__globals__.get(name) for name in each.__code__.co_names)
+            functions.append(part)
+            others = (part.__globals__.get(name) for name in part.__code__.co_names)
             code = (other for other in others if isinstance(other, type) or inspect.isfunction(other))
-            named = [other for other in code if other.__module__ == each.__module__]
+            named = [other for other in code if other.__module__ == part.__module__]
         waiting += [other for other in named if other not in waiting]
-    return found
+    return functions
 
 
 def _nodes(function: Any) -> Iterator[ast.AST]:

@@ -34,8 +34,8 @@ def resolved(config: Config, source: Data) -> Config:
     spec, has_tests, private = source.spec, len(source.test_x) > 0, config.privacy.name != "none"
     _check_data_of_nodes(config, source)
     check_augmentation(spec, config.task.augmentation)
-    own = config.partition.name == "own" and not private
-    test_set = (has_tests and not own) if config.test_set is None else config.test_set
+    on_nodes = config.partition.name == "own" and not private
+    test_set = (has_tests and not on_nodes) if config.test_set is None else config.test_set
     missing = f"false: task={config.task.name} has no test examples"
     require(has_tests or not test_set, "test_set", test_set, missing)
     compares = not test_set or config.against is not None

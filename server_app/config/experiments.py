@@ -86,14 +86,14 @@ def _read(name: str, choices: dict[str, str], layers: list[Mapping[str, Any]], *
     defaults = content.pop("defaults", None) or []
     if not isinstance(defaults, list):
         raise ConfigError(f"`defaults` in {file} is not a list: write '- override /GROUP: NAME'")
-    own: dict[str, str] = {}
+    file_choices: dict[str, str] = {}
     for entry in defaults:
         if isinstance(entry, str):
             if entry != "_self_":
                 _read(entry, choices, layers, name, *above)
             continue
-        own |= dict(_choice(file, str(key), str(value)) for key, value in entry.items())
-    choices |= own
+        file_choices |= dict(_choice(file, str(key), str(value)) for key, value in entry.items())
+    choices |= file_choices
     layers.append(content)
 
 
@@ -101,13 +101,13 @@ _OVERRIDE = re.compile(r"override /(\w+)(?:@((?:\w|\.)+))?")
 
 
 def _choice(file: Path, key: str, value: str) -> tuple[str, str]:
-    found = _OVERRIDE.fullmatch(key)
-    if found is None:
+    match = _OVERRIDE.fullmatch(key)
+    if match is None:
         raise ConfigError(
             f"{key!r} in `defaults` of {file} is not allowed: write 'override /GROUP: NAME', as in "
             "'override /strategy: fedavg'"
         )
-    return found[2] or found[1], value
+    return match[2] or match[1], value
 
 
 def _yaml(path: Path) -> dict[str, Any]:
@@ -119,16 +119,16 @@ def _yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path} is not an experiment: it must be a mapping")
-    found: dict[str, Any] = _with_texts(values, texts)
-    return found
+    content: dict[str, Any] = _with_texts(values, texts)
+    return content
 
 
 def _with_texts(value: Any, text: Any) -> Any:
     if isinstance(value, dict):
         texts = text if isinstance(text, dict) else {}  # values that an alias brings in have no text
-        return {key: _with_texts(each, texts.get(key)) for key, each in value.items()}
+        return {key: _with_texts(part, texts.get(key)) for key, part in value.items()}
     if isinstance(value, list):
-        return [_with_texts(each, its) for each, its in zip(value, text or [None] * len(value), strict=True)]
+        return [_with_texts(part, its) for part, its in zip(value, text or [None] * len(value), strict=True)]
     keeps = isinstance(value, (bool, int, float)) and isinstance(text, str)
     return Typed(value, text) if keeps else value
 

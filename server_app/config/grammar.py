@@ -54,17 +54,17 @@ class Read(NamedTuple):
 def read(text: str) -> Read:
     """Read one override. Raises HydraException for text that is not one."""
     try:
-        found = _parsed(with_letters(text))
+        override = _parsed(with_letters(text))
     except (ValueError, RecursionError) as error:  # thousands of digits, or of brackets
         raise HydraException(str(error)) from error
-    is_listed = found.is_discrete_sweep() and found.value_type is not types.ValueType.GLOB_CHOICE_SWEEP
+    is_listed = override.is_discrete_sweep() and override.value_type is not types.ValueType.GLOB_CHOICE_SWEEP
     return Read(
-        found.key_or_group,
-        found.package,
-        found.type is types.OverrideType.CHANGE,
-        _alone(found.value()),
-        _items(found) if is_listed else None,
-        found.is_sweep_override(),
+        override.key_or_group,
+        override.package,
+        override.type is types.OverrideType.CHANGE,
+        _alone(override.value()),
+        _items(override) if is_listed else None,
+        override.is_sweep_override(),
     )
 
 
@@ -78,11 +78,11 @@ def _parsed(text: str) -> types.Override:
     errors = HydraErrorListener()
     lexer = OverrideLexer(InputStream(text))
     parser = OverrideParser(CommonTokenStream(lexer))
-    for each in (lexer, parser):
-        each.removeErrorListeners()
-        each.addErrorListener(errors)
-    found: types.Override = _Reader().visit(parser.override())  # type: ignore[no-untyped-call]
-    return found
+    for recognizer in (lexer, parser):
+        recognizer.removeErrorListeners()
+        recognizer.addErrorListener(errors)
+    override: types.Override = _Reader().visit(parser.override())  # type: ignore[no-untyped-call]
+    return override
 
 
 class _Reader(HydraOverrideVisitor):
@@ -91,7 +91,7 @@ class _Reader(HydraOverrideVisitor):
         self.in_function = False  # Hydra's functions check the types of what they get
 
     def visitPrimitive(self, ctx: Any) -> Any:
-        if any(each.symbol.type == OverrideLexer.ESC for each in ctx.getChildren()):
+        if any(child.symbol.type == OverrideLexer.ESC for child in ctx.getChildren()):
             raise HydraException("a backslash before a sign")
         value = super().visitPrimitive(ctx)
         keeps = (value is None or isinstance(value, (bool, int, float))) and not self.in_function
@@ -101,7 +101,7 @@ class _Reader(HydraOverrideVisitor):
         if self.in_function:
             return super().visitFunction(ctx)
         if ctx.ID().getText() == "choice" and not ctx.argName():
-            return types.ChoiceSweep(list=[self._item(each) for each in ctx.element()])
+            return types.ChoiceSweep(list=[self._item(child) for child in ctx.element()])
         self.in_function = True
         try:
             value = super().visitFunction(ctx)
@@ -110,7 +110,7 @@ class _Reader(HydraOverrideVisitor):
         return value if isinstance(value, (types.Sweep, types.Glob)) else Typed(value, ctx.getText())
 
     def visitSimpleChoiceSweep(self, ctx: Any) -> types.ChoiceSweep:
-        return types.ChoiceSweep(simple_form=True, list=[self._item(each) for each in ctx.element()])
+        return types.ChoiceSweep(simple_form=True, list=[self._item(child) for child in ctx.element()])
 
     def _item(self, ctx: Any) -> Any:
         return Item(ctx.getText().strip(), self.visitElement(ctx))
@@ -118,8 +118,8 @@ class _Reader(HydraOverrideVisitor):
 
 def _items(sweep: types.Override) -> Iterator[Item]:
     """The items of a sweep, made one by one; those of a function such as `range` have no text of their own."""
-    for found in sweep.sweep_iterator():
-        text, read = found if isinstance(found, Item) else (None, found)
+    for choice in sweep.sweep_iterator():
+        text, read = choice if isinstance(choice, Item) else (None, choice)
         value = types.Override(types.OverrideType.CHANGE, "", types.ValueType.ELEMENT, read).value()
         yield Item(quote(value) if text is None else text, _alone(value))
 
@@ -142,7 +142,7 @@ def _each(read: Any, chosen: Any) -> Any:
         return chosen(read)
     if isinstance(read, dict):
         return {_each(key, chosen): _each(value, chosen) for key, value in read.items()}
-    return [_each(each, chosen) for each in read] if isinstance(read, list) else read
+    return [_each(part, chosen) for part in read] if isinstance(read, list) else read
 
 
 # ---------------------------------------------------------------- signs and quotation marks
@@ -164,8 +164,8 @@ def with_letters(text: str) -> str:
     return key + equals + _PIECE.sub(_quoted_if_unknown, value)
 
 
-def _quoted_if_unknown(found: re.Match[str]) -> str:
-    piece = found[0]
+def _quoted_if_unknown(match: re.Match[str]) -> str:
+    piece = match[0]
     kept = piece.strip(" \t")
     if piece[0] in "'\"" or not _UNKNOWN.search(piece):
         return piece
@@ -205,14 +205,14 @@ def as_typed_text(key: str, value: str, *, listed: bool) -> str:
     if not listed:
         return shlex.quote(f"{key}={_marked(value, chr(34))}")
     inner = value[1:-1] if value.startswith("[") and value.endswith("]") else value
-    items = [each.strip() for each in _LIST_ITEM.findall(inner)]
-    shown = ",".join(each if _is_text_item(each) else _marked(each, chr(34)) for each in items)
+    items = [text.strip() for text in _LIST_ITEM.findall(inner)]
+    shown = ",".join(text if _is_text_item(text) else _marked(text, chr(34)) for text in items)
     return shlex.quote(f"{key}=[{shown}]")
 
 
 def _is_text_item(text: str) -> bool:
     try:
-        found = read(f"x=[{text}]").value
+        value = read(f"x=[{text}]").value
     except HydraException:
         return False
-    return isinstance(found, list) and len(found) == 1 and isinstance(found[0], (str, Typed))
+    return isinstance(value, list) and len(value) == 1 and isinstance(value[0], (str, Typed))

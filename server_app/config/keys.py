@@ -46,17 +46,17 @@ def may_change(setting: Field, kind: Influence) -> bool:
 
 def keys(config: Config) -> list[Key]:
     """All keys of a configuration except the names of chosen parts: the run's own keys, then group by group."""
-    found = [_key(f, "", "", Influence.SETTING, config, "") for f in fields_of(Config).values()]
-    found += [
+    entries = [_key(f, "", "", Influence.SETTING, config, "") for f in fields_of(Config).values()]
+    entries += [
         _key(f, "", "", Influence.SETTING, config.screening, "screening") for f in fields_of(Screening).values()
     ]
     for group, table in TABLES.items():
         path = group
         for spec in chain(getattr(config, group)):
             for f in table.fields_in(spec).values():
-                found.append(_key(f, group, spec.name, table.kind_of(f), spec, path))
+                entries.append(_key(f, group, spec.name, table.kind_of(f), spec, path))
             path += ".inner"
-    return found
+    return entries
 
 
 def _key(f: Field, group: str, part: str, kind: Influence, holder: Any, path: str) -> Key:
@@ -66,12 +66,12 @@ def _key(f: Field, group: str, part: str, kind: Influence, holder: Any, path: st
 
 def names(config: Config) -> dict[str, str]:
     """The names of the chosen parts, by group. A wrapped strategy has the key `strategy.inner`, and so on."""
-    found = {group: getattr(config, group).name for group in TABLES}
+    chosen = {group: getattr(config, group).name for group in TABLES}
     path = "strategy"
     for spec in chain(config.strategy):
-        found[path] = spec.name
+        chosen[path] = spec.name
         path += ".inner"
-    return found
+    return chosen
 
 
 def by_key(config: Config) -> dict[str, Any]:

@@ -34,9 +34,9 @@ def alone() -> list[str]:
 
 def method_in(overrides: Sequence[Override]) -> str | None:
     """The value of `method=...`; None if it is not given. Raises ConfigError if it is given twice."""
-    given = [each for each in overrides if each.key == METHOD]
+    given = [override for override in overrides if override.key == METHOD]
     if len(given) > 1:
-        both = " and ".join(each.text for each in given)
+        both = " and ".join(override.text for override in given)
         raise ConfigError(f"{both} are given: name all parts in one of them, as in {METHOD}=A+B")
     return given[0].name if given else None
 
@@ -50,11 +50,11 @@ def expand_method(overrides: Sequence[Override]) -> list[Override]:
     method = method_in(overrides)
     if method is None:
         return list(overrides)
-    others = [each for each in overrides if each.key != METHOD]
-    for each in others:
-        if each.key in {table.group for table in PARTS}:
+    others = [override for override in overrides if override.key != METHOD]
+    for override in others:
+        if override.key in {table.group for table in PARTS}:
             raise ConfigError(
-                f"{each.text!r} is not allowed beside {METHOD}={method}: add the part to the method, as in A+B"
+                f"{override.text!r} is not allowed beside {METHOD}={method}: add the part to the method, as in A+B"
             )
     return [*others, *(written(group, name) for group, name in parts_of(method).items())]
 
@@ -67,9 +67,9 @@ def parts_of(method: str) -> dict[str, str]:
     """
     parts = {}
     for table in PARTS:
-        own = [name for name in method.split("+") if _group_of(name, method) == table.group]
-        wrappers = [name for name in own if table.wraps(name)]
-        others = [name for name in own if name not in wrappers]
+        of_group = [name for name in method.split("+") if _group_of(name, method) == table.group]
+        wrappers = [name for name in of_group if table.wraps(name)]
+        others = [name for name in of_group if name not in wrappers]
         if len(others) > 1:
             both = " and ".join(others)
             raise ConfigError(
@@ -91,7 +91,7 @@ def _group_of(name: str, method: str) -> str:
     if name == ALL and not groups:
         raise ConfigError(f"{METHOD} = {method!r} is not allowed here: use {ALL} alone, in fedstride run -m")
     if not groups:
-        raise unknown(METHOD, name, [ALL, *(each for table in PARTS for each in table)])
+        raise unknown(METHOD, name, [ALL, *(part for table in PARTS for part in table)])
     if len(groups) > 1:
         raise ConfigError(
             f"{METHOD} = {method!r} is not allowed: {name} is a part of several groups; "

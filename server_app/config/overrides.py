@@ -57,23 +57,23 @@ def parse(overrides: Sequence[str | Override]) -> list[Override]:
 
     Raises ConfigError for text that is not an override, and for several values.
     """
-    return [each if isinstance(each, Override) else _single(each) for each in overrides]
+    return [override if isinstance(override, Override) else _single(override) for override in overrides]
 
 
-def _single(text: str, found: Read | None = None) -> Override:
+def _single(text: str, parsed: Read | None = None) -> Override:
     key, _, value = text.partition("=")
     if key == "nodes" and _is_bare(value):  # a list with commas, in which Hydra would see a sweep
         return Override(text, key, value)
-    found = found or _read(text, SINGLE)
-    if found.is_sweep:
-        one = f"; as text: {_quoted(text)}" if _fields(found.key) else ""
+    parsed = parsed or _read(text, SINGLE)
+    if parsed.is_sweep:
+        one = f"; as text: {_quoted(text)}" if _fields(parsed.key) else ""
         raise ConfigError(f"{text!r} has several values, but a single run needs exactly one{one}")
-    _check_changes(text, found)
-    return Override(text, found.key, found.value, found.package)
+    _check_changes(text, parsed)
+    return Override(text, parsed.key, parsed.value, parsed.package)
 
 
-def _check_changes(text: str, found: Read) -> None:
-    if not found.changes:
+def _check_changes(text: str, parsed: Read) -> None:
+    if not parsed.changes:
         raise ConfigError(f"{text!r} is not allowed: keys can be set, but not added or removed")
 
 
@@ -86,14 +86,14 @@ def values_of(text: str) -> list[Override]:
 
     Raises ConfigError for text that is not an override, and for a sweep that does not list its values.
     """
-    found = _read(text, "key=value or key=value,value as in seed=1,2,3")
-    if not found.is_sweep:
-        return [_single(text, found)]
-    if found.items is None:
+    parsed = _read(text, "key=value or key=value,value as in seed=1,2,3")
+    if not parsed.is_sweep:
+        return [_single(text, parsed)]
+    if parsed.items is None:
         raise ConfigError(f"{text!r} is not allowed: list the values, as in strategy.beta=0.05,0.1")
-    _check_changes(text, found)
+    _check_changes(text, parsed)
     key = text.partition("=")[0]
-    return [Override(f"{key}={item.text}", found.key, item.value, found.package) for item in found.items]
+    return [Override(f"{key}={item.text}", parsed.key, item.value, parsed.package) for item in parsed.items]
 
 
 # ---------------------------------------------------------------- what cannot be read

@@ -45,7 +45,7 @@ def check_interpolations(overrides: Sequence[Override]) -> None:
 
 def check_references(text: str) -> None:
     """Raise ConfigError for every `${...}` except references to other keys and the allowed variables."""
-    _check(text, _VARIABLE.sub(lambda found: "" if found[1] in ALLOWED else found[0], text))
+    _check(text, _VARIABLE.sub(lambda match: "" if match[1] in ALLOWED else match[0], text))
 
 
 def _check(text: str, rest: str) -> None:
@@ -64,10 +64,10 @@ def _with_variables(given: Override, environ: Mapping[str, str]) -> Override:
             f"{given.text!r} is not allowed: an environment variable can only be a part of a single text"
         )
 
-    def replaced(found: re.Match[str]) -> str:
-        if found[1] not in environ:
-            raise ConfigError(f"{given.text!r} is not allowed: the environment variable {found[1]} is not set")
-        return environ[found[1]]
+    def replaced(match: re.Match[str]) -> str:
+        if match[1] not in environ:
+            raise ConfigError(f"{given.text!r} is not allowed: the environment variable {match[1]} is not set")
+        return environ[match[1]]
 
     value = _VARIABLE.sub(replaced, given.value)
     return replace(given, text=f"{given.text.partition('=')[0]}={quote(value)}", value=value)

@@ -81,18 +81,18 @@ class CCVR:
         """
         template = class_moments.template(self.layer.classes, self.layer.size)
         replies = ask(ASKED, {wire.CLASS_MOMENTS: template})
-        found = []
+        moments = []
         for client, reply in sorted(replies.items()):
             try:
-                found.append(self._read(reply, examples.get(client, 0)))
+                moments.append(self._read(reply, examples.get(client, 0)))
             except ReplyError as error:
                 log(WARNING, "client %d: its moments of classes are not used: %s", client, error)
-        if not found:
+        if not moments:
             return Calibrated(arrays, 0)
         model = views(arrays)
         with numerics.on_threads(1):  # the bits of a product depend on their number
-            fitted = self._fitted(server_round, model, class_moments.pooled(found))
-        return Calibrated(to_record({**model, **fitted}), len(found))
+            fitted = self._fitted(server_round, model, class_moments.pooled(moments))
+        return Calibrated(to_record({**model, **fitted}), len(moments))
 
     def _read(self, reply: Message, examples: int) -> ClassMoments:
         if reply.has_error():
@@ -138,8 +138,8 @@ def refitted(
     server_round: int,
 ) -> list[torch.Tensor]:
     """Weight and bias (if there is one) after SGD on the cross-entropy of the vectors, from `start`."""
-    w = [each.clone().requires_grad_() for each in start]
-    velocity = [torch.zeros_like(each) for each in start]
+    w = [tensor.clone().requires_grad_() for tensor in start]
+    velocity = [torch.zeros_like(tensor) for tensor in start]
     for epoch in range(settings.epochs):
         order = seeds.generator(seed, "ccvr order", server_round, epoch).permutation(len(labels))
         for first in range(0, len(order), settings.batch_size):
@@ -150,7 +150,7 @@ def refitted(
                 for parameter, v, g in zip(w, velocity, torch.autograd.grad(loss, w), strict=True):
                     v.mul_(settings.momentum).add_(g).add_(parameter, alpha=settings.weight_decay)
                     parameter.sub_(v, alpha=settings.lr)
-    return [each.detach() for each in w]
+    return [tensor.detach() for tensor in w]
 
 
 def ccvr_of(config: Config, evaluation: CentralEvaluation) -> CCVR | None:

@@ -85,8 +85,8 @@ class CentralEvaluation:
         """The number of test examples of each class; empty if the server has no test set, or it has no classes."""
         if not (len(self._members) and self.spec.classes):
             return []
-        found: list[int] = np.bincount(self._source.test_y[self._members], minlength=self.spec.classes).tolist()
-        return found
+        counts: list[int] = np.bincount(self._source.test_y[self._members], minlength=self.spec.classes).tolist()
+        return counts
 
     def measure(
         self, arrays: ArrayRecord, server_round: int, batches: Iterable[int], spec: Spec
@@ -123,8 +123,8 @@ def _last_layer(config: Config, model: nn.Module, spec: Spec) -> str | None:
         chosen = getattr(config, group).name
         if table.find(chosen).last_layer:
             try:
-                found = last_layer(model, spec.inputs)
-                name = next(n for n, module in model.named_modules() if module is found)
+                layer = last_layer(model, spec.inputs)
+                name = next(n for n, module in model.named_modules() if module is layer)
             except ConfigError as error:
                 raise ConfigError(
                     f"{group} = {chosen!r} is not allowed with model = {config.model.name!r}: {error}"

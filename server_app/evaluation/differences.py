@@ -46,7 +46,7 @@ class ModelPair:
             return f"{known.factor * value:+.4g}" + (" points" if known.unit == "%" else "")
 
         ends = f"{signed(self.interval.low)} to {signed(self.interval.high)}" if self.interval.known else TOO_FEW
-        both = [as_text(f"{wire.LOCAL}/{self.figure}", each) for each in (self.first, self.second)]
+        both = [as_text(f"{wire.LOCAL}/{self.figure}", value) for value in (self.first, self.second)]
         return [*both, signed(self.difference), ends]
 
     @property
@@ -69,21 +69,21 @@ NOTE = (
 
 def pairs_in(row: Mapping[str, Any]) -> dict[str, ModelPair]:
     """The pairs in a row of a site or of a round, by the name of the figure."""
-    found = {}
+    pairs = {}
     for metric in row:
         figure = metric.removeprefix(START)
         value = number(row, metric)
         if not metric.startswith(START) or "/" in figure or value is None:
             continue
         low, high = (number(row, f"{metric}/{end}") for end in (LOW, HIGH))
-        found[figure] = ModelPair(
+        pairs[figure] = ModelPair(
             figure,
             number(row, f"{wire.LOCAL}/{figure}"),
             number(row, f"{wire.AGAINST}/{figure}"),
             value,
             NONE if low is None or high is None else Interval(low, high),
         )
-    return found
+    return pairs
 
 
 def of_clients(evaluation: Cohort) -> Iterator[tuple[int, Row]]:
@@ -110,6 +110,6 @@ def _used(evaluation: Cohort) -> Iterator[tuple[str, dict[int, Sequence[float]]]
             yield metric, {place: value for place, value in selection.used.items() if isinstance(value, list)}
 
 
-def _ends(metric: str, found: Difference) -> Row:
-    low, high = found.interval
-    return {f"{metric}/{LOW}": low, f"{metric}/{HIGH}": high} if found.interval.known else {}
+def _ends(metric: str, difference: Difference) -> Row:
+    low, high = difference.interval
+    return {f"{metric}/{LOW}": low, f"{metric}/{HIGH}": high} if difference.interval.known else {}

@@ -41,7 +41,7 @@ def ask(messages: Sequence[Message], roster: Roster, config_key: str) -> int | N
     known = [(_examples(roster, message), message) for message in messages]
     if not known:
         return None
-    _, chosen = min(known, key=lambda each: (each[0], roster.client_of(each[1].metadata.dst_node_id)))
+    _, chosen = min(known, key=lambda pair: (pair[0], roster.client_of(pair[1].metadata.dst_node_id)))
     config = ConfigRecord({**config_records(chosen.content)[config_key], wire.MEMBERSHIP: 1})
     # A new content, since Flower's strategies share one among all messages.
     chosen.content = RecordDict({**chosen.content, config_key: config})
@@ -62,12 +62,12 @@ def row_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
         if metrics.get(word) == 1:
             return {word: 1}
     area, rows = (numbers(metrics, key) for key in (wire.MEMBERSHIP_AREA, wire.MEMBERSHIP_ROWS))
-    inside = all(0.0 <= each <= 1.0 for each in area) and len(area) in (1, 3)  # NaN is not
-    whole = len(rows) == 2 and all(1 <= each <= MOST_ROWS and float(each).is_integer() for each in rows)
+    inside = all(0.0 <= value <= 1.0 for value in area) and len(area) in (1, 3)  # NaN is not
+    whole = len(rows) == 2 and all(1 <= count <= MOST_ROWS and float(count).is_integer() for count in rows)
     if not (inside and whole and area[1:2] <= area[2:]):
         return {}
     ends = {f"{wire.MEMBERSHIP_AREA}/{end}": value for end, value in zip((LOW, HIGH), area[1:], strict=False)}
-    return {wire.MEMBERSHIP_AREA: area[0], **ends, wire.MEMBERSHIP_ROWS: [int(each) for each in rows]}
+    return {wire.MEMBERSHIP_AREA: area[0], **ends, wire.MEMBERSHIP_ROWS: [int(count) for count in rows]}
 
 
 def in_words(row: Mapping[str, Any], site: str) -> str:

@@ -70,8 +70,8 @@ class ServerProxy:
         x, y = self._prepared().batch(positions)
         with seeded(seed, self._device):
             loss = self._goal.loss(network(x), y)
-            found = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)
-        parameters = {name: host(g) for name, g in zip(named, found, strict=True)}
+            gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)
+        parameters = {name: host(g) for name, g in zip(named, gradients, strict=True)}
         # A parameter that the network itself does not train has no gradient.
         rest = {name: np.zeros_like(a) for name, a in model.items() if name not in {*parameters, *self._buffers}}
         return Gradient(float(loss.detach()), parameters | rest, to_arrays(network, self._buffers))
@@ -82,8 +82,8 @@ class ServerProxy:
             network = self._with(model)
             network.eval()
             batches = self._prepared().in_order(BATCH)
-            found = [self._goal.loss(network(x), y, reduction="none") for x, y in batches]
-            return torch.cat(found).double().cpu().numpy()
+            losses = [self._goal.loss(network(x), y, reduction="none") for x, y in batches]
+            return torch.cat(losses).double().cpu().numpy()
 
     def _with(self, model: Arrays) -> torch.nn.Module:
         """The network with these arrays, on the device."""

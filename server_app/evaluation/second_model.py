@@ -44,5 +44,5 @@ def second_of(config: Config, evaluation: CentralEvaluation, spec: Spec) -> Seco
         return None
     begun = origin(config, spec, "against")
     arrays = read(config.against, {**evaluation.model, **evaluation.frozen}, "against")
-    values = {wire.of_second(name): list(each) for name, each in begun.statistics.items()}
+    values = {wire.of_second(name): list(statistic) for name, statistic in begun.statistics.items()}
     return Second(to_record(arrays), values, begun.note)

@@ -56,12 +56,12 @@ class InMemory:
     def replies(self, message_ids: Iterable[str]) -> list[tuple[str, Message]]:
         """The replies, each within its bounds or as an error."""
         waiting = set(message_ids)
-        found = []
+        replies = []
         for reply in self._grid.pull_messages(list(waiting)):
             message_id = reply.metadata.reply_to_message_id
             if message_id in waiting:
-                found.append((message_id, self._checked(message_id, reply)))
-        return found
+                replies.append((message_id, self._checked(message_id, reply)))
+        return replies
 
     def _checked(self, message_id: str, reply: Message) -> Message:
         try:

@@ -60,7 +60,7 @@ class Attendance:
 
     def _out(self, server_round: int, clients: Collection[int]) -> list[int]:
         """Of the clients, those that must wait or have not shown themselves: few of those that ever took part."""
-        out = {c for c, each in self._standings.items() if not each.shown or server_round < each.until}
+        out = {c for c, standing in self._standings.items() if not standing.shown or server_round < standing.until}
         return [client for client in clients if client in out] if out else []
 
     def _leaves_out(self, client: int, server_round: int) -> bool:

@@ -38,8 +38,8 @@ def allowed(wait: float, slowest: float | None) -> float:
     None: no reply of this client was used so far. A client's own times count up to twice the learnt wait only:
     otherwise a client could take twice as long in each round, up to the longest wait.
     """
-    own = FIRST if slowest is None else min(OWN * slowest, max(FIRST, OWN * wait))
-    return min(max(wait, own), CEILING)
+    limit = FIRST if slowest is None else min(OWN * slowest, max(FIRST, OWN * wait))
+    return min(max(wait, limit), CEILING)
 
 
 class Patience(Protocol):
@@ -104,7 +104,7 @@ class Times:
     @property
     def past(self) -> list[float]:
         """The times of the last rounds, without their clients."""
-        return [taken for each in self._rounds for taken in each]
+        return [taken for times in self._rounds for taken in times]
 
 
 class Wait:

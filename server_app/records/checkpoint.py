@@ -116,11 +116,11 @@ def newest_checkpoint(
 
 def valid_checkpoints(run_folder: Path) -> list[Checkpoint]:
     """The valid checkpoints of a run, newest first."""
-    found = []
+    checkpoints = []
     for folder in _folders(run_folder):
         with contextlib.suppress(CheckpointError):
-            found.append(read_checkpoint(folder))
-    return found
+            checkpoints.append(read_checkpoint(folder))
+    return checkpoints
 
 
 def set_aside_newer(run_folder: Path, server_round: int) -> None:
@@ -198,10 +198,10 @@ def _sums(files: Mapping[str, bytes]) -> bytes:
 
 def _check_sums(folder: Path, files: Mapping[str, bytes]) -> None:
     """Raises CheckpointError, naming the file, if a file does not have its digest."""
-    found, expected = bounded_reading.content(folder / SUMS, bounded_reading.SMALL), _sums(files)
-    if found == expected:
+    sums, expected = bounded_reading.content(folder / SUMS, bounded_reading.SMALL), _sums(files)
+    if sums == expected:
         return
-    known = found.split(b"\n")
+    known = sums.split(b"\n")
     damaged = [name for name, line in zip(files, expected.split(b"\n"), strict=False) if line not in known]
     raise CheckpointError(f"{folder / (damaged or [SUMS])[0]} is damaged: its digest differs from that in {SUMS}")
 
@@ -228,15 +228,15 @@ def _folders(run_folder: Path) -> list[Path]:
     """
     parent = run_folder / FOLDER
     names = [name for name in (os.listdir(parent) if parent.exists() else []) if name.startswith("round-")]
-    found = [parent / name for name in sorted(names)]
+    folders = [parent / name for name in sorted(names)]
     return sorted(
-        found, key=lambda path: math.inf if (number := _round_of(path)) is None else number, reverse=True
+        folders, key=lambda path: math.inf if (number := _round_of(path)) is None else number, reverse=True
     )
 
 
 def _texts(digests: Mapping[str, Any]) -> dict[str, str]:
     """The digests by file name. Raises TypeError for other values."""
-    if not all(isinstance(each, str) for each in digests.values()):
+    if not all(isinstance(digest, str) for digest in digests.values()):
         raise TypeError("the digest of a file of records is no text")
     return dict(digests)
 

@@ -57,10 +57,10 @@ class Released:
         if not self.path.exists():
             return []
         try:
-            found = bounded_reading.from_json(bounded_reading.content(self.path))
-            if not isinstance(found, list):
+            releases = bounded_reading.from_json(bounded_reading.content(self.path))
+            if not isinstance(releases, list):
                 raise TypeError("it is not a list")
-            return [(int(number), str(about)) for number, about in found]
+            return [(int(number), str(about)) for number, about in releases]
         except (ValueError, TypeError) as error:
             raise CheckpointError(
                 f"{self.path} is damaged: without it, what a resumed run has released cannot be counted"
@@ -69,9 +69,9 @@ class Released:
 
 def note_releases(strategy: Strategy, folder: Path) -> None:
     """Let a private strategy keep its releases in the folder of a run."""
-    for each in _private(strategy):
-        each.released = Released(folder / FOLDER / FILE)
+    for wrapper in _private(strategy):
+        wrapper.released = Released(folder / FOLDER / FILE)
 
 
 def _private(strategy: Strategy) -> Iterator[DifferentialPrivacy]:
-    return (each for each in chain(strategy) if isinstance(each, DifferentialPrivacy))
+    return (part for part in chain(strategy) if isinstance(part, DifferentialPrivacy))

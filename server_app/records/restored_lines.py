@@ -80,18 +80,18 @@ def restored_clients(folder: Path, checkpoint: Checkpoint) -> Restored:
 def _read(path: Path, checkpoint: Checkpoint, copy: Path | None) -> tuple[list[Row] | None, str | None]:
     """The rows, if all lines up to the checkpoint verify, in the file or in its copy; and what is damaged."""
     try:
-        found = find_lines(path)
+        reading = find_lines(path)
     except OSError as error:
         raise CheckpointError(
             f"{path} cannot be read ({error.strerror}), so the run cannot be resumed; make it readable and "
             "writable, or move it away"
         ) from error
     last = checkpoint.records[path.name]
-    rows = _followed({line.digest: line for line in found.lines}, last)
+    rows = _followed({line.digest: line for line in reading.lines}, last)
     if rows is not None:  # damage after the checkpoint is in rounds that are repeated
         return rows, None
     fault = (
-        found.fault or f"{path} is damaged: " + ("its last lines are" if path.exists() else "it is") + " missing"
+        reading.fault or f"{path} is damaged: " + ("its last lines are" if path.exists() else "it is") + " missing"
     )
     rows = None if copy is None else _followed(_lines(path) | _lines(copy), last)
     what = "the run continues without these lines" if rows is None else f"they are restored from {copy}"
@@ -129,7 +129,7 @@ def _kept(path: Path) -> Path:
 def _ranges(numbers: Sequence[int]) -> str:
     """`3, 5-7` for 3, 5, 6, 7."""
     parts = []
-    for _, each in itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
-        group = [number for _, number in each]
+    for _, pairs in itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        group = [number for _, number in pairs]
         parts.append(str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}")
     return ", ".join(parts)

@@ -99,7 +99,7 @@ def lock(folder: Path) -> IO[str]:
         raise
     with contextlib.suppress(OSError):  # a second lock, of which the system says who has it
         fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    _OWN[:] = [*(each for each in _OWN if each() is not None), weakref.ref(file)]
+    _OWN[:] = [*(reference for reference in _OWN if reference() is not None), weakref.ref(file)]
     return file
 
 
@@ -147,7 +147,7 @@ _RECORD = "hhqqi4x"
 def _is_own(folder: Path) -> bool:
     """Whether this process has the lock. Raises OSError without a lock file."""
     about = (folder / LOCK).lstat()
-    open_here = [file for each in _OWN if (file := each()) is not None and not file.closed]
+    open_here = [file for reference in _OWN if (file := reference()) is not None and not file.closed]
     return any(os.path.samestat(os.fstat(file.fileno()), about) for file in open_here)
 
 
@@ -173,7 +173,7 @@ def check_no_links(folder: Path, below: Iterable[str]) -> None:
 def free(path: Path) -> Path:
     """The path, with `-2`, `-3` ... appended to its name if it exists already."""
     names = itertools.chain([path.name], (f"{path.name}-{number}" for number in itertools.count(2)))
-    return next(found for name in names if not (found := path.with_name(name)).exists())
+    return next(candidate for name in names if not (candidate := path.with_name(name)).exists())
 
 
 def remove_temporary_files(folder: Path) -> None:

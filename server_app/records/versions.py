@@ -13,13 +13,13 @@ PACKAGES = ("fedstride", "flwr", "torch", "numpy", "hydra-core", "flwr-datasets"
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages on which results depend."""
-    found = {"python": platform.python_version()}
+    version_of = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            version_of[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            version_of[package] = "not installed"
+    return version_of
 
 
 def hardware() -> dict[str, Any]:

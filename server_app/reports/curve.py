@@ -59,8 +59,8 @@ def draw(series: Sequence[Series], path: Path, *, title: str, metric: str) -> No
 
 def points(rows: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
     """(round, value) of the rows that have a number as this metric."""
-    found = ((row["round"], number(row, key)) for row in rows)
-    return [(at, value) for at, value in found if value is not None]
+    pairs = ((row["round"], number(row, key)) for row in rows)
+    return [(at, value) for at, value in pairs if value is not None]
 
 
 def _line(
@@ -70,15 +70,15 @@ def _line(
     label: str,
     place: int,
 ) -> None:
-    found = points(rows, key)
-    if not found:
+    pairs = points(rows, key)
+    if not pairs:
         return
-    x, y = zip(*found, strict=True)
+    x, y = zip(*pairs, strict=True)
     known = fact(key)
     last = f"{known.factor * y[-1]:.1f} %" if known.unit == "%" else f"{y[-1]:.3f}"
     axes.plot(
         x,
         [known.factor * value for value in y],
         label=legend_label(f"{shown(label, LONGEST_LABEL)}: {last}"),
-        **style(place, len(found)),
+        **style(place, len(pairs)),
     )

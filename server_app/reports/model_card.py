@@ -199,8 +199,8 @@ def _pairs(facts: Facts) -> str:
     of_site = [(site.name, site.pairs) for site in facts.sites[:MOST_SITES]]
     parts = [f"The model of `initial` and that of `against`, `{_code(facts.config.against)}`."]
     for figure in dict.fromkeys(figure for _, pairs in (*of_site, ("", every)) for figure in pairs):
-        each = [(name, pairs.get(figure)) for name, pairs in (*of_site, ("all", every))]
-        known = [(name, pair) for name, pair in each if pair is not None]
+        rows = [(name, pairs.get(figure)) for name, pairs in (*of_site, ("all", every))]
+        known = [(name, pair) for name, pair in rows if pair is not None]
         lines = [_line(["site", *HEAD]), _line(["---", *["--:"] * len(HEAD)])]
         lines += [_line([_plain(name), *pair.cells]) for name, pair in known]
         parts += [f"{_plain(known[0][1].name)}:", "\n".join(lines)]

@@ -91,7 +91,10 @@ def is_event(value: Any) -> bool:
         and isinstance(value.get("metric", ""), str)
         and isinstance(clients, list)
         and all(isinstance(client, (int, str)) for client in clients)
-        and all(isinstance(each, dict) and all(isinstance(text, str) for text in each.values()) for each in texts)
+        and all(
+            isinstance(by_client, dict) and all(isinstance(text, str) for text in by_client.values())
+            for by_client in texts
+        )
         and (value.get("value") is None or is_number(value["value"]))
     )
 

@@ -24,7 +24,7 @@ from ..evaluation import differences, membership
 from ..exchange.roll_call import TOO_FEW, Roster
 from ..records.row_values import Row
 
-OF_EVALUATION = tuple(f"{each}/" for each in (wire.LOCAL, wire.AGAINST, wire.DIFFERENCE))
+OF_EVALUATION = tuple(f"{prefix}/" for prefix in (wire.LOCAL, wire.AGAINST, wire.DIFFERENCE))
 """The beginnings of the names of figures that clients measure."""
 
 ROUND_NAMES = ("round", "clients", *chained_lines.KEYS)
@@ -76,10 +76,10 @@ def decision_figure(metric: str, cohorts: Iterable[Cohort], quorum: int) -> Row:
     `cohorts`: the valid replies of the round; the first with such a figure is used. The value is NaN if fewer than
     `quorum` clients report a value that counts. `stopping.py` reads this field.
     """
-    found = next((agreed for cohort in cohorts if (agreed := cohort.agreed(metric)) is not None), None)
-    if found is None:
+    figure = next((agreed for cohort in cohorts if (agreed := cohort.agreed(metric)) is not None), None)
+    if figure is None:
         return {}
-    value, clients = found
+    value, clients = figure
     return {AGREED + metric: value if clients >= quorum else math.nan}
 
 
@@ -125,9 +125,9 @@ def client_rows(
 
     def used(node: int, row: Row) -> tuple[Row, list[str]]:
         client, reply = roster.client_of(node), accepted[node]
-        own = (*row, *CLIENT_NAMES, wire.CLIENT_ID)
+        reserved = (*row, *CLIENT_NAMES, wire.CLIENT_ID)
         said = {key: value for key, value in reply.metrics.items() if not key.startswith(membership.START)}
-        reported = {key: value for key, value in said.items() if key not in own}
+        reported = {key: value for key, value in said.items() if key not in reserved}
         metrics, limit_notes = _limited(reported, cohort.usual_forms)
         notes = [*_notes(reply, cohort), *limit_notes, *_evaluation_notes(client, evaluation, roster)]
         return {"norm": reply.length, **metrics, **figures.get(client, {})}, notes
@@ -192,7 +192,7 @@ def _rows(
         else:
             row |= {"status": NO_REPLY, "reason": no_reply(client)}
         rows.append((client, row))
-    return [row for _, row in sorted(rows, key=lambda each: each[0])]
+    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
 
 def empty_rounds_reason(row: Row, clients: Sequence[Row], empty: int, quorum: int) -> str:
@@ -204,7 +204,9 @@ def empty_rounds_reason(row: Row, clients: Sequence[Row], empty: int, quorum: in
             f"{rounds} changed nothing; in round {number} the strategy computed a model with "
             "NaN or infinity: use a smaller client.lr or server learning rate"
         )
-    reasons = sorted({str(each["reason"]) for each in clients if "reason" in each and each["status"] != LEFT})
+    reasons = sorted(
+        {str(client["reason"]) for client in clients if "reason" in client and client["status"] != LEFT}
+    )
     return (
         f"{rounds} had fewer than {quorum} valid replies (screening.quorum); "
         f"in round {number}: {'; '.join(reasons[:3]) or 'no client was connected'}"
@@ -245,34 +247,34 @@ def _absent_rows(server_round: int, roster: Roster) -> list[Row]:
 
 def _figures(evaluation: Cohort) -> dict[int, Row]:
     """By client id: its figures in a federated evaluation."""
-    found: dict[int, Row] = {}
+    rows: dict[int, Row] = {}
     for name in evaluation.selections:
         if name.startswith(OF_EVALUATION):
             for client, value in evaluation.numbers(name).items():
-                found.setdefault(client, {})[name] = value
+                rows.setdefault(client, {})[name] = value
             for client, more in _of_bins(evaluation, name).items():
-                found.setdefault(client, {}).update(more)
+                rows.setdefault(client, {}).update(more)
     for client, ends in differences.of_clients(evaluation):
-        found.setdefault(client, {}).update(ends)
+        rows.setdefault(client, {}).update(ends)
     for reply in evaluation.replies:
         if told := membership.row_of(reply.metrics):
-            found.setdefault(reply.client_id, {}).update(told)
+            rows.setdefault(reply.client_id, {}).update(told)
     counts = {reply.client_id: reply.num_examples for reply in evaluation.replies}
-    return {client: {wire.MEASURED: counts[client], **row} for client, row in found.items()}
+    return {client: {wire.MEASURED: counts[client], **row} for client, row in rows.items()}
 
 
 def _of_bins(evaluation: Cohort, name: str) -> dict[int, Row]:
     """By client id, of a figure from bins: its bound, and its standard deviation."""
-    found: dict[int, Row] = {}
+    rows: dict[int, Row] = {}
     for place, value in evaluation.selections[name].used.items():
         alone = pooled(name, {0: value}, [1.0])
         if alone is None or alone.error is None or isinstance(alone.value, list) or not math.isfinite(alone.value):
             continue
-        row = found.setdefault(evaluation.replies[place].client_id, {f"{name}/{ERROR}": alone.error})
+        row = rows.setdefault(evaluation.replies[place].client_id, {f"{name}/{ERROR}": alone.error})
         bins = value if isinstance(value, list) else []
         if name == AREA and (deviation := deviation_from_bins(alone.value, [bins])) is not None:
             row[f"{name}/{DEVIATION}"] = deviation
-    return found
+    return rows
 
 
 def _notes(reply: Reply, cohort: Cohort) -> list[str]:

@@ -81,9 +81,9 @@ class SiteRecord:
         self.reason = ""
         if row.get("round"):  # in round 0 nothing is trained
             self.rows = _whole(row, wire.NUM_EXAMPLES) or self.rows
-        found = figures_in(row)
-        if found:
-            self.figures, self.measured = found, _whole(row, wire.MEASURED)
+        figures = figures_in(row)
+        if figures:
+            self.figures, self.measured = figures, _whole(row, wire.MEASURED)
             self.pairs = pairs_in(row)
         if any(key.startswith(membership.START) for key in row):
             self.tested = dict(row)
@@ -130,8 +130,8 @@ class Sites:
     def smallest(self) -> int | None:
         """The number of the site with the fewest rows; None if the sites have names, which only nodes know."""
         sizes = {client: site.rows for client, site in self._found.items() if site.rows is not None}
-        found = min(sizes, key=lambda client: (sizes[client], str(client)), default=None)
-        return found if isinstance(found, int) else None
+        site_number = min(sizes, key=lambda client: (sizes[client], str(client)), default=None)
+        return site_number if isinstance(site_number, int) else None
 
     def _name(self, client: Any) -> str:
         """The name that a site states, or its number, with the name of its file where the run names the files."""
@@ -147,15 +147,15 @@ def over_all(row: Mapping[str, Any], sites: Iterable[SiteRecord]) -> dict[str, S
 def figures_in(row: Mapping[str, Any], measured: float | None = None) -> dict[str, SiteFigure]:
     """The figures of an evaluation in a row of a site or a round. `measured`: its rows; None: as the row says."""
     rows = number(row, wire.MEASURED) if measured is None else measured
-    found = {}
+    figures = {}
     for metric in row:
         prefix, _, name = metric.partition("/")
         if prefix not in (wire.LOCAL, "test") or (name not in SCORES and name != "loss"):
             continue
         value = number(row, metric)
         if value is not None:
-            found[metric] = SiteFigure(metric, value, _interval(metric, value, rows, row))
-    return found
+            figures[metric] = SiteFigure(metric, value, _interval(metric, value, rows, row))
+    return figures
 
 
 def _interval(metric: str, value: float, rows: float | None, row: Mapping[str, Any]) -> Interval | None:
@@ -167,5 +167,5 @@ def _interval(metric: str, value: float, rows: float | None, row: Mapping[str, A
 
 
 def _whole(row: Mapping[str, Any], name: str) -> int | None:
-    found = number(row, name)
-    return None if found is None else int(found)
+    value = number(row, name)
+    return None if value is None else int(value)

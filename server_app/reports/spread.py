@@ -36,5 +36,5 @@ def _deviation(evaluation: Cohort) -> Row:
         return {}
     used = [value for value in evaluation.selections[AREA].used.values() if isinstance(value, list)]
     area = evaluation.pooled[AREA].value
-    found = None if isinstance(area, list) else deviation_from_bins(area, used)
-    return {} if found is None else {f"{AREA}/{DEVIATION}": found}
+    deviation = None if isinstance(area, list) else deviation_from_bins(area, used)
+    return {} if deviation is None else {f"{AREA}/{DEVIATION}": deviation}

@@ -135,12 +135,12 @@ class Cohort:
     def pooled(self) -> dict[str, Pooled]:
         """The figures of the round that are computed from the clients' bins or states, by number of examples."""
         weights = self.weights("examples")
-        found = {
+        figures = {
             name: pooled(name, selection.used, weights)
             for name, selection in self.selections.items()
             if self._counts(selection)
         }
-        return {name: figure for name, figure in found.items() if figure is not None}
+        return {name: figure for name, figure in figures.items() if figure is not None}
 
     @property
     def pooled_metrics(self) -> dict[str, Value]:
@@ -169,11 +169,11 @@ class Cohort:
     @cached_property
     def left_out(self) -> dict[int, dict[str, str]]:
         """By client id: the reasons why reported values do not count, by metric; only clients with such values."""
-        found: dict[int, dict[str, str]] = {}
+        reasons: dict[int, dict[str, str]] = {}
         for name, selection in self.selections.items():
             for place, reason in selection.left_out.items():
-                found.setdefault(self.replies[place].client_id, {})[name] = reason
-        return found
+                reasons.setdefault(self.replies[place].client_id, {})[name] = reason
+        return reasons
 
     @property
     def reports_agree(self) -> bool:
@@ -216,7 +216,9 @@ class Cohort:
         if changed:
             counts[f"{SCREENING}changed"] = changed
         if self.halves:
-            counts[f"{SCREENING}not_done"] = len({client for each in self.not_done.values() for client in each})
+            counts[f"{SCREENING}not_done"] = len(
+                {client for clients in self.not_done.values() for client in clients}
+            )
         if self.left_out:
             counts[LEFT_OUT] = self.left_out_count
         return counts
@@ -284,7 +286,9 @@ def messages_of(cohort: Cohort, kept: Collection[str] = (), read: Collection[str
     `read`: the arrays that are in them as rules get them (`plain`), and not as the clients sent them.
     """
     replies, metrics = cohort.replies, cohort.completed_metrics()
-    return [_clean(reply, each, replies[0], kept, read) for reply, each in zip(replies, metrics, strict=True)]
+    return [
+        _clean(reply, reported, replies[0], kept, read) for reply, reported in zip(replies, metrics, strict=True)
+    ]
 
 
 def with_models(replies: Sequence[Reply], sent: Arrays, models: Sequence[Arrays], key: str) -> list[Reply]:

@@ -42,8 +42,8 @@ def declared(strategy: object) -> Needs:
 
     A class whose needs depend on its settings declares a property.
     """
-    found = vars(type(strategy)).get("needs", Needs.EACH)
-    return cast(Needs, found.__get__(strategy) if isinstance(found, property) else found)
+    needs = vars(type(strategy)).get("needs", Needs.EACH)
+    return cast(Needs, needs.__get__(strategy) if isinstance(needs, property) else needs)
 
 
 def limited(cohort: Cohort, needs: Needs, who: str) -> Cohort:

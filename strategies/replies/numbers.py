@@ -28,8 +28,8 @@ class Number:
         form = form_of(value)
         if form != (NUMBER if self.count is None else self.count):
             wanted = "a number" if self.count is None else f"a list of {self.count} numbers"
-            found = type(value).__name__ if form is None else "a number" if form == NUMBER else f"a list of {form}"
-            return f"is {found}, expected {wanted}"
+            kind = type(value).__name__ if form is None else "a number" if form == NUMBER else f"a list of {form}"
+            return f"is {kind}, expected {wanted}"
         items = value if isinstance(value, list) else [value]
         wrong = next((item for item in items if not self.least <= real(item) <= self.most), None)  # NaN fails too
         return None if wrong is None else f"is {real(wrong):.6g}, expected [{self.least:g}, {self.most:g}]"

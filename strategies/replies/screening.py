@@ -240,9 +240,9 @@ def _with_lengths(
 def _checked_length(read: KnownUpdates, k: int, where: str = "") -> float:
     """The length of the update of client number k; its parameters and its other arrays must be finite."""
     length = _length(read.of_client(k), where)
-    found = read.not_finite(k)
-    if found is not None:
-        raise ReplyError(f"{where}{found!r} contains NaN or infinity")
+    name = read.not_finite(k)
+    if name is not None:
+        raise ReplyError(f"{where}{name!r} contains NaN or infinity")
     return length
 
 

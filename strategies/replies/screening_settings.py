@@ -58,15 +58,15 @@ def each_for_itself(screening: Screening) -> Screening:
 
     Before updates are clipped, one client could change what is used of all others.
     """
-    across = [each for each in fields_of(type(screening)).values() if each.setting.across]
-    for each in across:
-        value = getattr(screening, each.name)
+    across = [field for field in fields_of(type(screening)).values() if field.setting.across]
+    for field in across:
+        value = getattr(screening, field.name)
         require(
-            value is None or value == each.default,
-            f"screening.{each.name}",
+            value is None or value == field.default,
+            f"screening.{field.name}",
             value,
             "left out with privacy: it compares updates before they are clipped, so one client could change those "
             "of others by more than the clipping norm; privacy clips each update by itself",
         )
-    off: dict[str, Any] = {each.name: None for each in across if each.may_be_none}
+    off: dict[str, Any] = {field.name: None for field in across if field.may_be_none}
     return replace(screening, **off)

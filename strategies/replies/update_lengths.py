@@ -43,7 +43,7 @@ def bound_lengths(
         return replies, [], dict(learnt)
     parts = [_measured(part, replies, learnt) for part in _parts(sent, expected)]
     allowed = [allowed_of(reply.client_id, screening, learnt) for reply in replies]
-    faults = [_fault(i, each, parts) for i, each in enumerate(allowed)]
+    faults = [_fault(i, limit, parts) for i, limit in enumerate(allowed)]
     inside = [i for i, fault in enumerate(faults) if fault is None]
     # A round with fewer replies than the quorum changes nothing.
     after = {**learnt, **(_references(parts, inside) if len(replies) >= screening.quorum else {})}
@@ -154,11 +154,11 @@ def allowed_of(client: int, screening: Screening, learnt: Mapping[str, float]) -
 
 def _fault(i: int, allowed: Allowed, parts: Sequence[_Measured]) -> str | None:
     """Why reply number i is too long; None if it is not."""
-    for each in parts:
-        if each.is_longer(i, allowed.factor):
+    for measured in parts:
+        if measured.is_longer(i, allowed.factor):
             return (
-                f"{each.part.what} of norm {each.lengths[i]:.4g}, more than {allowed.factor:g} times "
-                f"{each.normal:.4g}, the largest median of a round so far ({allowed.setting})"
+                f"{measured.part.what} of norm {measured.lengths[i]:.4g}, more than {allowed.factor:g} times "
+                f"{measured.normal:.4g}, the largest median of a round so far ({allowed.setting})"
             )
     return None
 
@@ -170,11 +170,11 @@ def _references(parts: Sequence[_Measured], inside: Sequence[int]) -> dict[str, 
     references grow, because what all clients do is not the attack of one.
     """
     references = {}
-    for each in parts:
-        if each.normal is not None:
-            lengths = [each.lengths[i] for i in inside]
-            after = reference(lengths, each.before, each.scale) if lengths else None
-            references[each.part.name] = after or each.normal
+    for measured in parts:
+        if measured.normal is not None:
+            lengths = [measured.lengths[i] for i in inside]
+            after = reference(lengths, measured.before, measured.scale) if lengths else None
+            references[measured.part.name] = after or measured.normal
     return references
 
 
@@ -184,7 +184,7 @@ def _count_steady(
     """Count, in what is learnt, each client's replies in a row within the factor. A longer one ends the row."""
     for i, reply in enumerate(replies):
         key = f"{WITHIN}{reply.client_id}"
-        if any(each.is_longer(i, factor) for each in parts):
+        if any(measured.is_longer(i, factor) for measured in parts):
             learnt.pop(key, None)
         else:
             learnt[key] = min(learnt.get(key, 0.0) + 1.0, float(STEADY))
@@ -192,12 +192,12 @@ def _count_steady(
 
 def _shortened(reply: Reply, i: int, parts: Sequence[_Measured], factor: float | None, clip: float) -> Reply:
     """Reply number i with every part shortened to the quantile `clip` of its lengths, and to its bound."""
-    for each in parts:
-        limit = quantile(each.lengths, clip)
-        if factor is not None and each.normal is not None:
-            limit = min(limit, factor * each.normal)
-        length = each.lengths[i]
+    for measured in parts:
+        limit = quantile(measured.lengths, clip)
+        if factor is not None and measured.normal is not None:
+            limit = min(limit, factor * measured.normal)
+        length = measured.lengths[i]
         if length > limit:
-            note = f"{each.part.what} of norm {length:.4g} was shortened to {limit:.4g} (screening.clip)"
-            reply = replace(each.part.shorten(reply, limit / length), notes=(*reply.notes, note))
+            note = f"{measured.part.what} of norm {length:.4g} was shortened to {limit:.4g} (screening.clip)"
+            reply = replace(measured.part.shorten(reply, limit / length), notes=(*reply.notes, note))
     return reply

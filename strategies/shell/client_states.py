@@ -55,11 +55,11 @@ def taken_in(kept: Mapping[str, Any] | None, ids: Sequence[int], states: Sequenc
 
 def by_client(kept: Mapping[str, Any]) -> dict[int, Arrays]:
     """The state of each client, by id, in the order of `kept`."""
-    found: dict[int, Arrays] = {}
+    states: dict[int, Arrays] = {}
     for key, array in kept.items():
         client, _, name = key.partition("/")
-        found.setdefault(int(client), {})[name] = array
-    return found
+        states.setdefault(int(client), {})[name] = array
+    return states
 
 
 def _flat(clients: Mapping[int, Arrays]) -> Arrays:
@@ -86,8 +86,8 @@ def unexplained(state: Arrays, before: Arrays, model: Arrays, sent: Arrays) -> A
         expected = rounded(float64(old) + (float64(w_k) - float64(w)), new)
         return float64(new) - float64(expected)
 
-    found = blockwise(difference, state, before, model, sent)
-    return found if any(bool(namespace(each).any(each != 0.0)) for each in found.values()) else None
+    differences = blockwise(difference, state, before, model, sent)
+    return differences if any(bool(namespace(array).any(array != 0.0)) for array in differences.values()) else None
 
 
 def weighted_sum(states: Sequence[Arrays], weights: Sequence[float]) -> Arrays:

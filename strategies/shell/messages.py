@@ -89,10 +89,10 @@ class Shell(Part, Strategy):
     @property
     def expected(self) -> Expected:
         """What this round's replies must contain in addition to the model."""
-        found = Expected()
+        expected = Expected()
         for part in reversed(self.stack.parts):
-            found |= part.own_expected()
-        return found
+            expected |= part.own_expected()
+        return expected
 
     # -------------------------------------------------------- and back
 
@@ -121,8 +121,8 @@ class Shell(Part, Strategy):
         cohorts, admitted = self._admitted(cohort)
         before = [part.state for part in self.stack.parts]
         model, metrics = self._computed(server_round, cohort, cohorts[-1])
-        for act, seen, found in reversed(list(zip(self.stack.acts, cohorts, admitted, strict=False))):
-            metrics |= found
+        for act, seen, diagnostics in reversed(list(zip(self.stack.acts, cohorts, admitted, strict=False))):
+            metrics |= diagnostics
             if model is not None:
                 model, metrics = self._after(server_round, act, seen, model, metrics)
         if model is None:
@@ -164,15 +164,15 @@ class Shell(Part, Strategy):
         """What each part sees of the replies, the outermost first, and the diagnostics of the acts' admissions."""
         cohorts, metrics = [], []
         for act in self.stack.acts:
-            cohort, act.state, found = act.admit(self.sent, cohort, act.state)
+            cohort, act.state, diagnostics = act.admit(self.sent, cohort, act.state)
             cohorts.append(cohort)
-            metrics.append(found)
+            metrics.append(diagnostics)
         return [*cohorts, cohort], metrics
 
     def _computed(self, server_round: int, cohort: Cohort, seen: Cohort) -> tuple[Arrays | None, Metrics]:
         """The core's model and metrics; no model if there is none, or if it is not finite."""
-        model, found, diagnostics = self.stack.core.aggregate_cohort(server_round, self.sent, seen)
-        metrics = figures(cohort, found, alone=not self.stack.acts) | cohort.counts()
+        model, reported, diagnostics = self.stack.core.aggregate_cohort(server_round, self.sent, seen)
+        metrics = figures(cohort, reported, alone=not self.stack.acts) | cohort.counts()
         if model is None:
             return None, metrics
         who = self.stack.core.part_name
@@ -192,7 +192,7 @@ class Shell(Part, Strategy):
             changed, act.state, diagnostics = act.act(self.sent, given, model, act.state)
             if changed is not model:
                 changed = conformed(changed, self.sent, act.part_name)
-        new = [each for each, old in ((changed, model), (self.next_model, next_model)) if each is not old]
+        new = [arrays for arrays, old in ((changed, model), (self.next_model, next_model)) if arrays is not old]
         if not is_usable(server_round, act.part_name, *new):
             return None, metrics | NOT_FINITE
         kept = {key: value for key, value in metrics.items() if over_clients(key) != "none"}  # no ids, no counts
@@ -219,8 +219,8 @@ class Shell(Part, Strategy):
         metrics = self.stack.core.aggregate_evaluation(server_round, cohort)
         if metrics is None:
             return None
-        found = without(metrics, cohort.uncounted)
-        return MetricRecord(found | cohort.pooled_metrics if self.stack.core.averages_evaluations else found)
+        counted = without(metrics, cohort.uncounted)
+        return MetricRecord(counted | cohort.pooled_metrics if self.stack.core.averages_evaluations else counted)
 
     # -------------------------------------------------------- state
 
@@ -264,7 +264,7 @@ class Shell(Part, Strategy):
     @property
     def works_on_tensors(self) -> bool:
         """Whether all our parts take tensors. Others do not: they read the bytes of records."""
-        return all(claims(each, "takes_tensors") for each in chain(self) if isinstance(each, Shell))
+        return all(claims(part, "takes_tensors") for part in chain(self) if isinstance(part, Shell))
 
     def _move_states(self) -> None:
         """Bring all states to where the sent model is."""

@@ -206,7 +206,9 @@ def _restore(messages: Iterable[Message], given: ArrayRecord, original: ArrayRec
 
     for message in messages:
         records = array_records(message.content)
-        message.content = RecordDict({**message.content, **{key: restored(each) for key, each in records.items()}})
+        message.content = RecordDict(
+            {**message.content, **{key: restored(record) for key, record in records.items()}}
+        )
 
 
 def _replaced(record: ArrayRecord, arrays: Arrays) -> ArrayRecord:

@@ -40,7 +40,7 @@ def with_request(messages: Iterable[Message], half: str, request: Request, confi
     if not half or not listed:
         return listed
     values = {wire.of_half(half, name): value for name, value in request.values.items()}
-    arrays = {wire.of_half(half, name): record_of(each) for name, each in request.arrays.items()}
+    arrays = {wire.of_half(half, name): record_of(by_name) for name, by_name in request.arrays.items()}
     for message in listed:
         config = config_records(message.content).get(config_key, ConfigRecord())
         halves = [*config.get(wire.HALVES, []), half]  # type: ignore[misc]

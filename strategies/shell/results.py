@@ -39,14 +39,14 @@ def is_usable(server_round: int, name: str, *models: Arrays | None) -> bool:
     A round with another result is void: a model that is not finite must never replace one that is.
     """
     for model in models:
-        found = first_not_finite(model or {})
-        if found is not None:
+        array_name = first_not_finite(model or {})
+        if array_name is not None:
             log(
                 WARNING,
                 "round %d: %s computed a model in which %r contains NaN or infinity; the round changes nothing",
                 server_round,
                 name,
-                found,
+                array_name,
             )
             return False
     return True

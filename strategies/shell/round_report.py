@@ -65,18 +65,18 @@ def without(metrics: Mapping[str, Any], names: Collection[str]) -> dict[str, Any
     return {name: value for name, value in metrics.items() if name not in names}
 
 
-def figures(cohort: Cohort, found: Mapping[str, Any] | None, *, alone: bool) -> dict[str, Any]:
+def figures(cohort: Cohort, of_core: Mapping[str, Any] | None, *, alone: bool) -> dict[str, Any]:
     """A round's figures of the clients' metrics: those of the cohort, and what a core found itself.
 
     A core found None if it leaves them to the cohort. `alone`: there is no act around it.
     """
     reported = cohort.metrics()
-    if found is None:
+    if of_core is None:
         return reported
     if alone:
-        return dict(found)
+        return dict(of_core)
     extremes = {name: value for name, value in reported.items() if over_clients(name) in ("min", "max")}
-    return reported | without(found, cohort.uncounted) | extremes | cohort.pooled_metrics
+    return reported | without(of_core, cohort.uncounted) | extremes | cohort.pooled_metrics
 
 
 def checked(who: str, metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,8 +76,8 @@ class RuleOptions(FedAvgOptions, total=False):
 
 def settings_in(part: type) -> list[str]:
     """The names of the settings that this class of a rule or wrapper has in its own signature."""
-    found = signature(part).parameters.values()
-    return [each.name for each in found if each.kind is not Parameter.VAR_KEYWORD]
+    parameters = signature(part).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is not Parameter.VAR_KEYWORD]
 
 
 def check_options(part: type, given: Iterable[str], inherited: Iterable[str]) -> None:

@@ -69,8 +69,8 @@ def _checked_parameters(model: Arrays) -> tuple[str, ...]:
 
 def _check_held(held: Mapping[str, Held], parameters: Sequence[str]) -> None:
     for name in parameters:
-        found: Any = held[name].values if name in held else None
-        if found is not None and bool((found != found).any()):
+        values: Any = held[name].values if name in held else None
+        if values is not None and bool((values != values).any()):
             raise ConfigError(
                 f"the model's array {name!r} contains NaN and is no buffer; give a model that did not diverge or, "
                 f"if this array is not trained, name it in the strategy: buffers=[{name!r}]"
@@ -80,5 +80,5 @@ def _check_held(held: Mapping[str, Held], parameters: Sequence[str]) -> None:
 def _shown(model: Arrays) -> str:
     if not model:
         return "it has no arrays"
-    each = [f"{name!r} is {array.dtype}{list(array.shape)}" for name, array in model.items()]
-    return ", ".join(each[:SHOWN]) + (f" and {len(each) - SHOWN} more" if len(each) > SHOWN else "")
+    texts = [f"{name!r} is {array.dtype}{list(array.shape)}" for name, array in model.items()]
+    return ", ".join(texts[:SHOWN]) + (f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else "")

@@ -49,7 +49,7 @@ def on_threads(
     work for them. What `work` raises is raised here.
     """
     if threads is None:
-        values = arrays * sum(each.part.stop - each.part.start for each in todo)
+        values = arrays * sum(piece.part.stop - piece.part.start for piece in todo)
         threads = min(cores(), MOST_THREADS, values // VALUES_A_THREAD)
     threads = min(threads, len(todo))
     if threads <= 1:
@@ -124,14 +124,14 @@ def inner_products(a: Arrays, b: Arrays, names: Iterable[str]) -> dict[str, floa
     if not all(isinstance(model[name], np.ndarray) for name in chosen for model in (a, b)):
         return {name: inner(a[name], b[name]) for name in chosen}
     todo = blocks_of(a, chosen)
-    found = [0.0] * len(todo)
+    numbers = [0.0] * len(todo)
 
     def work(mine: Iterator[Block]) -> None:
         for number, name, part in mine:
-            found[number] = block_product(a[name], b[name], part)
+            numbers[number] = block_product(a[name], b[name], part)
 
     on_threads(work, todo, arrays=2)
-    return sums_by_name(todo, chosen, found)
+    return sums_by_name(todo, chosen, numbers)
 
 
 def sums_by_name(todo: Iterable[Block], names: Iterable[str], numbers: Iterable[float]) -> dict[str, float]:

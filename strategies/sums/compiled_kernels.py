@@ -30,14 +30,14 @@ class CompiledKernels(Kernels):
 
     @override
     def squares(self, clients: Clients, w: Values) -> list[float]:
-        found: list[float] = []
+        sums: list[float] = []
         for group in _groups(clients):
             if _are_native(group):
                 _squares(*group, w, self._lanes)
-                found += self._lane_sums(w)
+                sums += self._lane_sums(w)
             else:
-                found += super().squares(group.__iter__, w)
-        return found
+                sums += super().squares(group.__iter__, w)
+        return sums
 
     @override
     def summed(self, clients: Clients, w: Values, factors: Sequence[float], out: Values) -> None:
@@ -52,38 +52,38 @@ class CompiledKernels(Kernels):
     def squares_and_summed(
         self, clients: Clients, w: Values, factors: Sequence[float], out: Values
     ) -> list[float]:
-        found: list[float] = []
+        sums: list[float] = []
         out.fill(-0.0)
         for group, p in zip(_groups(clients), _parts(factors), strict=True):
             if _are_native(group):
                 _squares_and_add(*group, w, *p, out, self._lanes)
-                found += self._lane_sums(w)
+                sums += self._lane_sums(w)
             else:
-                found += super().squares(group.__iter__, w)
+                sums += super().squares(group.__iter__, w)
                 self._add_all(group, w, p, out)
-        return found
+        return sums
 
     @override
     def products(self, clients: Clients, w: Values, vector: Values) -> list[float]:
-        found: list[float] = []
+        products: list[float] = []
         for group in _groups(clients):
             if _are_native(group):
                 _products(*group, w, vector, self._lanes)
-                found += self._lane_sums(w)
+                products += self._lane_sums(w)
             else:
-                found += super().products(group.__iter__, w, vector)
-        return found
+                products += super().products(group.__iter__, w, vector)
+        return products
 
     @override
     def _distances(self, clients: Clients, w: Values, mean: Values) -> list[float]:
-        found: list[float] = []
+        distances: list[float] = []
         for group in _groups(clients):
             if _are_native(group):
                 _distances(*group, w, mean, self._lanes)
-                found += self._lane_sums(w)
+                distances += self._lane_sums(w)
             else:
-                found += super()._distances(group.__iter__, w, mean)
-        return found
+                distances += super()._distances(group.__iter__, w, mean)
+        return distances
 
     def _lane_sums(self, w: Values) -> list[float]:
         return np.add.reduce(self._lanes[:, : min(w.size, LANES)], axis=1).tolist()  # type: ignore[no-any-return]

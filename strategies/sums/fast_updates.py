@@ -172,13 +172,13 @@ class KnownUpdates(Updates):
 
     def _numbers(self, of_block: Callable[[Kernels, Block, Clients, Any], Any]) -> Squares:
         """A number for each client and parameter: the sum of those of its blocks."""
-        found = self._one_a_block()
+        numbers = self._one_a_block()
 
         def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
-            found[:, place.number] = of_block(kernels, place, clients, w)
+            numbers[:, place.number] = of_block(kernels, place, clients, w)
 
         self._pass(act)
-        return self._by_name(found)
+        return self._by_name(numbers)
 
     def _pass(self, act: Act) -> None:
         """Call `act` for each block."""

@@ -46,8 +46,8 @@ class TensorUpdates(KnownUpdates):
 
     @override
     def products(self, vector: Arrays) -> list[float]:
-        found = self._columns(lambda name, rows: (rows * vector[name].reshape(1, -1)).sum(1))
-        return [total(by_name.values()) for by_name in found]
+        by_client = self._columns(lambda name, rows: (rows * vector[name].reshape(1, -1)).sum(1))
+        return [total(by_name.values()) for by_name in by_client]
 
     @override
     def not_finite(self, k: int) -> str | None:
@@ -75,8 +75,8 @@ class TensorUpdates(KnownUpdates):
         """A number for each client and parameter, from the rows of the parameter."""
         columns = {}
         for name in self.names:
-            found = [of(name, rows) for _, rows in self._rows(name)]
-            columns[name] = namespace(found[0]).concat(found)
+            numbers = [of(name, rows) for _, rows in self._rows(name)]
+            columns[name] = namespace(numbers[0]).concat(numbers)
         return _by_client(_to_host(columns), len(self.models))
 
     @cached_property
@@ -89,8 +89,8 @@ class TensorUpdates(KnownUpdates):
             .double()
             for name in others
         }
-        found = _by_client(_to_host(finite), len(self.models))
-        return [next((name for name, good in each.items() if not good), None) for each in found]
+        by_client = _by_client(_to_host(finite), len(self.models))
+        return [next((name for name, good in by_name.items() if not good), None) for by_name in by_client]
 
 
 def _has_nan(array: Tensor) -> bool:
@@ -102,8 +102,8 @@ def _to_host(columns: dict[str, Tensor]) -> dict[str, list[float]]:
     """The numbers by name, all copied at once."""
     if not columns:
         return {}
-    found = list(columns.values())
-    return dict(zip(columns, namespace(found[0]).stack(found).tolist(), strict=True))
+    tensors = list(columns.values())
+    return dict(zip(columns, namespace(tensors[0]).stack(tensors).tolist(), strict=True))
 
 
 def _by_client(columns: Mapping[str, Sequence[float]], clients: int) -> Squares:

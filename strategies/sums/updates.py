@@ -71,5 +71,5 @@ class Updates:
 def updates_of(sent: Arrays, models: Sequence[Arrays]) -> Updates:
     """The updates of these models; of a cohort's `models` the fast ones, with what is already known of them."""
     updates_from = getattr(models, "updates_from", None)
-    found: Updates = Updates(sent, models) if updates_from is None else updates_from(sent)
-    return found
+    updates: Updates = Updates(sent, models) if updates_from is None else updates_from(sent)
+    return updates

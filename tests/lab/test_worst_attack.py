@@ -46,7 +46,7 @@ def test_lengths_fall_by_a_ratio_and_directions_have_both_signs() -> None:
     assert np.all(sizes <= 2.0 * (1 + 1e-12))
     for one, other in ((0, 1), (2, 3), (4, 5), (6, 7)):
         assert np.array_equal(found[4 * one], -found[4 * other])
-    assert found[0] == pytest.approx(2.0 * known().own / np.linalg.norm(known().own))
+    assert found[0] == pytest.approx(2.0 * known().update / np.linalg.norm(known().update))
 
 
 def test_the_other_directions_are_beside_the_mean_and_a_little_along_it() -> None:

@@ -13,15 +13,15 @@ def context(place: SuperLinkAddress) -> ssl.SSLContext:
 
     Raises OSError or ValueError if the root certificates cannot be read.
     """
-    found = verified(place.root_certificates)
+    tls = verified(place.root_certificates)
     if place.insecure:
-        found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
-    return found
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    return tls
 
 
-def has_expired(found: ssl.SSLContext) -> bool:
+def has_expired(tls: ssl.SSLContext) -> bool:
     """Whether one of the CAs in it has expired, so that a new certificate of the server would not help."""
-    ends = (str(each["notAfter"]) for each in found.get_ca_certs() if "notAfter" in each)
+    ends = (str(certificate["notAfter"]) for certificate in tls.get_ca_certs() if "notAfter" in certificate)
     return any(ssl.cert_time_to_seconds(end) < time.time() for end in ends)
 
 
@@ -32,6 +32,6 @@ def verified(root_certificates: bytes | None) -> ssl.SSLContext:
     """
     if root_certificates is None:
         return ssl.create_default_context()
-    found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    found.load_verify_locations(cadata=root_certificates.decode("ascii", "ignore"))  # comments in any language
-    return found
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.load_verify_locations(cadata=root_certificates.decode("ascii", "ignore"))  # comments in any language
+    return tls

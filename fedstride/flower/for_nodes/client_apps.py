@@ -40,10 +40,10 @@ class App:
 
     def load(self) -> ClientApp:
         """Import the ClientApp. Raises LoadClientAppError, and whatever its modules raise."""
-        found = load_app(self._reference, LoadClientAppError, self._folder)
-        if not isinstance(found, ClientApp):
+        app = load_app(self._reference, LoadClientAppError, self._folder)
+        if not isinstance(app, ClientApp):
             raise LoadClientAppError(f"Attribute {self._reference} is not of type {ClientApp}")
-        return found
+        return app
 
 
 def context(
@@ -63,10 +63,10 @@ def context(
 def objects(content: RecordDict) -> Iterator[bytes]:
     """First the id of this content, then the contents of all its objects, each made when it is asked for."""
     with no_object_id_recompute():
-        found = get_all_nested_objects(content)
+        parts = get_all_nested_objects(content)
         yield content.object_id.encode()
-        for each in found.values():
-            yield each.deflate()
+        for part in parts.values():
+            yield part.deflate()
 
 
 def state_to_bytes(state: RecordDict) -> bytes:

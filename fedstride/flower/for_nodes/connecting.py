@@ -37,10 +37,10 @@ def installed() -> tuple[int, int]:
 
 def untested() -> str:
     """What to say if the installed Flower was not tested; else empty."""
-    first, last = (".".join(map(str, each)) for each in TESTED)
-    own = ".".join(map(str, installed()))
+    first, last = (".".join(map(str, tested)) for tested in TESTED)
+    flwr = ".".join(map(str, installed()))
     is_tested = TESTED[0] <= installed() <= TESTED[1]
-    return "" if is_tested else f"Flower {own} was not tested with this node, only {first} to {last}"
+    return "" if is_tested else f"Flower {flwr} was not tested with this node, only {first} to {last}"
 
 
 def uses_http() -> bool:
@@ -120,7 +120,7 @@ def explained(place: SuperLinkAddress, error: LinkError) -> LinkError:
         return AnswerError(fault)
     spoken = speaks(place)
     mine = "http" if uses_http() else "grpc"
-    where, own = place.address, ".".join(map(str, installed()))
+    where, flwr = place.address, ".".join(map(str, installed()))
     if spoken == "control":
         return AnswerError(
             f"{where} is the port for submitting runs of a SuperLink of Flower 1.39; its nodes connect to its "
@@ -128,12 +128,12 @@ def explained(place: SuperLinkAddress, error: LinkError) -> LinkError:
         )
     if mine == "grpc" and spoken == "http":
         return AnswerError(
-            f"the SuperLink at {where} speaks HTTP (Flower 1.40 or later), and this node has Flower {own}, which "
+            f"the SuperLink at {where} speaks HTTP (Flower 1.40 or later), and this node has Flower {flwr}, which "
             "speaks gRPC: pip install 'fedstride[node-http]', or give the address of a SuperLink of Flower 1.39"
         )
     if mine == "http" and spoken == "grpc":
         return AnswerError(
-            f"the SuperLink at {where} speaks gRPC (Flower up to 1.39), and this node has Flower {own}, "
+            f"the SuperLink at {where} speaks gRPC (Flower up to 1.39), and this node has Flower {flwr}, "
             "which speaks HTTP: pip install 'fedstride[node]', or give the address of a SuperLink of Flower "
             "1.40 or later"
         )
@@ -176,13 +176,13 @@ def tls_fault(place: SuperLinkAddress) -> str | None:
 
 
 def _certificate_fault(error: ssl.SSLCertVerificationError, host: str, is_system: bool) -> str:
-    found = f"its certificate is not accepted ({error.verify_message})"
+    fault = f"its certificate is not accepted ({error.verify_message})"
     if error.verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-        return f"{found}: use a name that it has, or make one with fedstride certificates --name {host}"
+        return f"{fault}: use a name that it has, or make one with fedstride certificates --name {host}"
     if error.verify_code in (9, 10):  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
-        return f"{found}: the SuperLink needs a new one from fedstride certificates, if the clocks are right"
+        return f"{fault}: the SuperLink needs a new one from fedstride certificates, if the clocks are right"
     signer = "a CA of this machine; give --root-certificates" if is_system else "the CA in --root-certificates"
-    return f"{found}: it is not signed by {signer}; use the ca.crt that was made with the SuperLink's certificate"
+    return f"{fault}: it is not signed by {signer}; use the ca.crt that was made with the SuperLink's certificate"
 
 
 def speaks(place: SuperLinkAddress) -> str:

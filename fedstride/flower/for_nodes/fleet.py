@@ -165,11 +165,11 @@ class FleetLink:
 
     def run(self, run: int) -> Run:
         """See `Link`."""
-        found = self._call("GetRun", GetRunRequest(node=self._node, run_id=run), GetRunResponse).run
-        if found.run_id != run:
-            raise AnswerError(f"the SuperLink describes run {found.run_id} instead of {run}")
-        overrides = {key: _scalar(value) for key, value in found.override_config.items()}
-        return Run(run, found.series_id, found.fab_hash, overrides)
+        description = self._call("GetRun", GetRunRequest(node=self._node, run_id=run), GetRunResponse).run
+        if description.run_id != run:
+            raise AnswerError(f"the SuperLink describes run {description.run_id} instead of {run}")
+        overrides = {key: _scalar(value) for key, value in description.override_config.items()}
+        return Run(run, description.series_id, description.fab_hash, overrides)
 
     def bundle(self, app_hash: str, run: int) -> Bundle:
         """See `Link`. Raises AnswerError if the content has another SHA-256."""
@@ -254,8 +254,8 @@ class FleetLink:
             method, request.SerializeToString(), self._keys.signed(), most, self._seconds
         )
         try:
-            found: T = kind.FromString(answer)
-            return found
+            message: T = kind.FromString(answer)
+            return message
         except DecodeError:
             raise AnswerError(f"the SuperLink's answer to {method} is not of the form that Flower has") from None
 
@@ -306,7 +306,7 @@ def _head(metadata: Metadata) -> MessageHead:
 
 def _objects(tree: ObjectTree) -> tuple[str, ...]:
     """The ids in a tree, each once. Raises TooLargeError if it is too large or too deep."""
-    found: dict[str, None] = {}
+    ids: dict[str, None] = {}
     level: Sequence[Any] = [tree]
     seen = depth = 0
     while level:
@@ -316,20 +316,20 @@ def _objects(tree: ObjectTree) -> tuple[str, ...]:
             raise TooLargeError(
                 f"a message of more than {MOST_OBJECTS} objects, or nested deeper than {MOST_DEPTH}"
             )
-        found.update((each.object_id, None) for each in level)
-        level = [child for each in level for child in each.children]
-    if not all(map(_ID.fullmatch, found)):
+        ids.update((branch.object_id, None) for branch in level)
+        level = [child for branch in level for child in branch.children]
+    if not all(map(_ID.fullmatch, ids)):
         raise AnswerError("the SuperLink sent a tree of objects whose ids have another form")
-    return tuple(found)
+    return tuple(ids)
 
 
 def _tree(root: str, children: Mapping[str, tuple[str, ...]]) -> ObjectTree:
-    return ObjectTree(object_id=root, children=[_tree(each, children) for each in children.get(root, ())])
+    return ObjectTree(object_id=root, children=[_tree(child, children) for child in children.get(root, ())])
 
 
 def _scalar(value: Any) -> bool | int | float | str:
     kind = value.WhichOneof("scalar")
-    found = getattr(value, kind) if kind else ""
-    if not isinstance(found, (bool, int, float, str)):
+    scalar = getattr(value, kind) if kind else ""
+    if not isinstance(scalar, (bool, int, float, str)):
         raise AnswerError("the SuperLink sent a run whose configuration has a value of another type")
-    return found
+    return scalar

@@ -88,22 +88,22 @@ class HttpTransport:
 
 def _body(method: str, answer: httpx.Response, most: int, longest: float) -> bytes:
     """The body, of at most `most` bytes."""
-    found = bytearray()
+    body = bytearray()
     for piece in _pieces(method, answer, longest):
-        found += piece
-        if len(found) > most:
+        body += piece
+        if len(body) > most:
             raise TooLargeError(f"the SuperLink's answer to {method} has more than {most} bytes")
-    return bytes(found)
+    return bytes(body)
 
 
 def _text(method: str, answer: httpx.Response, longest: float) -> str:
     """The beginning of an error's body."""
-    found = bytearray()
+    body = bytearray()
     for piece in _pieces(method, answer, longest):
-        found += piece
-        if len(found) >= MOST_ERROR:
+        body += piece
+        if len(body) >= MOST_ERROR:
             break
-    return found[:MOST_ERROR].decode(errors="replace")
+    return body[:MOST_ERROR].decode(errors="replace")
 
 
 def _pieces(method: str, answer: httpx.Response, longest: float) -> Iterator[bytes]:

@@ -48,8 +48,8 @@ class SuperLink:
 
     def node_of(self, public_key: bytes) -> int | None:
         """The id of the node with this key; None if none is registered."""
-        found = self.app.state.linkstate_factory.state().get_node_id_by_public_key(public_key)
-        return None if found is None else int(found)
+        node_id = self.app.state.linkstate_factory.state().get_node_id_by_public_key(public_key)
+        return None if node_id is None else int(node_id)
 
     def has_task(self, token: str) -> bool:
         """Whether this is the token of a ServerApp's task that has not ended."""

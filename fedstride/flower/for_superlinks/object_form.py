@@ -60,8 +60,8 @@ def inflate(message_id: str, contents: dict[str, bytes]) -> Any:
 def plain_record(content: bytes, most_head: int) -> Any:
     """The ConfigRecord or MetricRecord that this object is; None if it is none. Raises any error."""
     kind, _, _ = head_of(content, most_head)
-    found = {kind.__name__: kind for kind in (ConfigRecord, MetricRecord)}.get(kind)
-    return None if found is None else found.inflate(content)
+    record_type = {kind.__name__: kind for kind in (ConfigRecord, MetricRecord)}.get(kind)
+    return None if record_type is None else record_type.inflate(content)
 
 
 def references(content: bytes, most_bytes: int) -> dict[str, str]:
@@ -69,10 +69,10 @@ def references(content: bytes, most_bytes: int) -> dict[str, str]:
 
     Raises ValueError if the object is larger, or has another form.
     """
-    found = _json(content, most_bytes)
-    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+    ids = _json(content, most_bytes)
+    if not isinstance(ids, dict) or not all(isinstance(object_id, str) for object_id in ids.values()):
         raise ValueError("an object that does not name its parts")
-    return found
+    return ids
 
 
 def array_form(content: bytes, most_bytes: int) -> tuple[str, list[int], str, list[str]]:
@@ -80,11 +80,11 @@ def array_form(content: bytes, most_bytes: int) -> tuple[str, list[int], str, li
 
     Raises ValueError if the object is larger, or has another form.
     """
-    found, chunks = _json(content, most_bytes), head_of(content, most_bytes)[1]
-    if not isinstance(found, dict):
+    description, chunks = _json(content, most_bytes), head_of(content, most_bytes)[1]
+    if not isinstance(description, dict):
         raise ValueError("an array without a description")
-    dtype, stored = found.get("dtype"), found.get("stype")
-    shape, places = _wholes(found.get("shape")), _wholes(found.get("arraychunk_ids"))
+    dtype, stored = description.get("dtype"), description.get("stype")
+    shape, places = _wholes(description.get("shape")), _wholes(description.get("arraychunk_ids"))
     if not (isinstance(dtype, str) and isinstance(stored, str)):
         raise ValueError("an array whose description has another form")
     if not all(0 <= place < len(chunks) for place in places):
@@ -93,7 +93,7 @@ def array_form(content: bytes, most_bytes: int) -> tuple[str, list[int], str, li
 
 
 def _wholes(value: Any) -> list[int]:
-    if not isinstance(value, list) or not all(type(each) is int for each in value):
+    if not isinstance(value, list) or not all(type(number) is int for number in value):
         raise ValueError("an array whose description has another form")
     return value
 
@@ -114,12 +114,12 @@ def message_kind(content: bytes, most_bytes: int) -> str:
     if len(content) > most_bytes:
         raise ValueError("a message object that is too large")
     try:
-        found = MessageProto.FromString(bytes(body_of(content, most_bytes)))
+        message = MessageProto.FromString(bytes(body_of(content, most_bytes)))
     except DecodeError:
         raise ValueError("a message object of another form") from None
-    if found.HasField("error"):
+    if message.HasField("error"):
         raise ValueError("a message that is an error")
-    return str(found.metadata.message_type)
+    return str(message.metadata.message_type)
 
 
 def _json(content: bytes, most_bytes: int) -> Any:

@@ -192,15 +192,15 @@ _TREE_NODE_BYTES = 80
 
 def _objects(tree: Any, most: int) -> tuple[str, ...]:
     """The ids in a tree, each once."""
-    found: dict[str, None] = {}
+    ids: dict[str, None] = {}
     left = [tree]
     while left:
         node = left.pop()
-        found[node.object_id] = None
+        ids[node.object_id] = None
         left += node.children
-        if len(found) > most:
+        if len(ids) > most:
             raise TooLargeError(f"more than {most} objects")
-    return tuple(found)
+    return tuple(ids)
 
 
 def _fields(answer: Any, most: dict[int, int]) -> Iterator[tuple[int, bytearray | int]]:

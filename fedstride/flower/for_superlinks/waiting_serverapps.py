@@ -67,7 +67,7 @@ class Tasks:
             answer = await self._client.post(f"/v1/{route}", content=request.SerializeToString(), headers=sent)
             if answer.status_code != httpx.codes.OK:
                 raise TasksError(f"{route}: HTTP {answer.status_code}: {answer.text}")
-            found: T = kind.FromString(answer.content)
+            message: T = kind.FromString(answer.content)
         except (httpx.HTTPError, DecodeError) as error:
             raise TasksError(f"{route}: {error}") from error
-        return found
+        return message

@@ -159,7 +159,7 @@ class Dictionary:
         for key, allowed in self._form(numbered).items():
             if asked[key] not in allowed:
                 raise _refused(
-                    key, asked[key], " or ".join(str(each) if each != [] else "none" for each in allowed)
+                    key, asked[key], " or ".join(str(value) if value != [] else "none" for value in allowed)
                 )
 
     def _form(self, numbered: bool) -> dict[str, list[Any]]:
@@ -173,22 +173,22 @@ class Dictionary:
         else:
             target = next(GOALS[name] for name in GOALS if name in said)
             outputs = said.pop(str(target))
-        found: dict[str, list[Any]] = {
+        allowed: dict[str, list[Any]] = {
             "spec.kind": _KINDS[kind],
             "spec.target": [str(target)],
             "spec.outputs": [outputs],
         }
         if target is Target.CLASS and (names or not numbered):  # else numbers, which a run may name
-            found["spec.names"] = [names]
+            allowed["spec.names"] = [names]
         if empty:
-            found["reading.missing"] = [each for each in RULES if each != ERROR]
+            allowed["reading.missing"] = [rule for rule in RULES if rule != ERROR]
         places = {
             "shape": "spec.shape",
             "vocabulary": "spec.vocabulary",
             "scale": "spec.scale",
             "rate": "reading.rate",
         }
-        return found | {places[name]: [value] for name, value in said.items()}
+        return allowed | {places[name]: [value] for name, value in said.items()}
 
 
 _KINDS = {str(kind): [str(kind)] for kind in Kind} | {
@@ -234,8 +234,8 @@ def examples_of(spec: Spec) -> dict[str, Any]:
 
 def _ordered(names: Iterable[str], numbered: bool) -> list[str]:
     """Names of classes, to compare: in their own order only where the data have the numbers of classes."""
-    found = list(map(alike, names))
-    return found if numbered else sorted(found)
+    texts = list(map(alike, names))
+    return texts if numbered else sorted(texts)
 
 
 def _same(names: Iterable[str], others: Iterable[str]) -> bool:

@@ -27,19 +27,19 @@ def cells_of(said: object) -> Cells:
     given = dict(said)
     empty = _flag(given, "empty")
     if "categories" in given:
-        found = Cells(CATEGORY, categories=_names(given.pop("categories")), empty=empty)
+        cells = Cells(CATEGORY, categories=_names(given.pop("categories")), empty=empty)
     elif TEXT in given:
         if not _flag(given, TEXT):
             raise ValueError(f"text = false is not allowed: it must be {_FORMS}")
-        found = Cells(TEXT, empty=empty)
+        cells = Cells(TEXT, empty=empty)
     else:
         least, most = given.pop("least", -math.inf), given.pop("most", math.inf)
         if not _is_number(least) or not _is_number(most) or least > most:
             raise ValueError("least and most must be numbers, and least not above most")
-        found = Cells(NUMBER, float(least), float(most), _flag(given, "whole"), empty=empty)
+        cells = Cells(NUMBER, float(least), float(most), _flag(given, "whole"), empty=empty)
     if given:
         raise ValueError(f"{next(iter(given))!r} is not allowed here: it must be {_FORMS}")
-    return found
+    return cells
 
 
 def expanded(columns: object) -> object:
@@ -49,43 +49,43 @@ def expanded(columns: object) -> object:
     """
     if not isinstance(columns, dict):
         return columns
-    found: dict[str, object] = {}
+    all_columns: dict[str, object] = {}
     for name, said in columns.items():
         if not isinstance(said, dict) or SAMPLES not in said:
-            found[name] = said
+            all_columns[name] = said
             continue
         count = said[SAMPLES]
         if type(count) is not int or not 1 <= count <= MOST_SAMPLES:
             needed = f"a whole number from 1 to {MOST_SAMPLES}"
             raise ValueError(f"column {name!r}: samples = {count!r} must be {needed}")
         for at in range(count):
-            each = {key: value for key, value in said.items() if key != SAMPLES}
-            if isinstance(each.get("from"), str):
-                each["from"] = sample_of(each["from"], at)
-            found[sample_of(name, at)] = each
-    return found
+            column = {key: value for key, value in said.items() if key != SAMPLES}
+            if isinstance(column.get("from"), str):
+                column["from"] = sample_of(column["from"], at)
+            all_columns[sample_of(name, at)] = column
+    return all_columns
 
 
 def read_columns(columns: object, targets: object) -> Dictionary:
     """The dictionary of a table. Raises ValueError, with the column, for what is not allowed."""
     if not isinstance(columns, dict) or not columns:
         raise ValueError('[columns] must name at least one column, as in age = "number"')
-    found = {}
+    cells = {}
     for name, said in columns.items():
         try:
-            found[name.strip()] = cells_of(said)
+            cells[name.strip()] = cells_of(said)
         except ValueError as error:
             raise ValueError(f"column {name!r}: {error}") from None
-    if not isinstance(targets, list) or not all(isinstance(each, str) for each in targets):
+    if not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
         raise ValueError('targets must be a list of columns that may be predicted, as in targets = ["diagnosis"]')
     for name in targets:
-        if name not in found:
+        if name not in cells:
             raise ValueError(f"targets: {name!r} is not in [columns]")
-        if found[name].empty or found[name].kind == TEXT:
+        if cells[name].empty or cells[name].kind == TEXT:
             raise ValueError(
                 f"targets: {name!r} cannot be predicted: its cells must be numbers or categories, never empty"
             )
-    return Dictionary(found, tuple(targets))
+    return Dictionary(cells, tuple(targets))
 
 
 def read_examples(said: object) -> Dictionary:
@@ -126,10 +126,10 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def _names(said: object) -> tuple[str, ...]:
-    if not isinstance(said, list) or not all(isinstance(each, str) and each.strip() for each in said):
+    if not isinstance(said, list) or not all(isinstance(text, str) and text.strip() for text in said):
         raise ValueError('categories must be a list of texts, as in ["female", "male"]')
-    names = tuple(each.strip() for each in said)
-    if twice(names) is not None or not names or any("|" in each for each in names):
+    names = tuple(text.strip() for text in said)
+    if twice(names) is not None or not names or any("|" in name for name in names):
         raise ValueError("categories must be different (1 and 1.0 are one), at least one, and without |")
     return names
 
@@ -147,8 +147,8 @@ def _one(name: str, value: object) -> None:
 def _shape(name: str, value: object) -> None:
     if not isinstance(value, list) or not value:
         raise ValueError(f"[examples]: {name} = {value!r} must be a list, as in [3, 64, 64]")
-    for each in value:
-        _count(name, each)
+    for size in value:
+        _count(name, size)
 
 
 def _scale(name: str, value: object) -> None:

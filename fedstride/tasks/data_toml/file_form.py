@@ -99,8 +99,10 @@ class FileForm:
     def of_plain(cls, values: Mapping[str, Any]) -> FileForm:
         """What `dataclasses.asdict` made, perhaps after JSON."""
         columns = {
-            name: Origin(**{**each, "words": tuple(map(tuple, each["words"])), "missing": tuple(each["missing"])})
-            for name, each in values["columns"].items()
+            name: Origin(
+                **{**column, "words": tuple(map(tuple, column["words"])), "missing": tuple(column["missing"])}
+            )
+            for name, column in values["columns"].items()
         }
         return cls(
             **{
@@ -147,7 +149,7 @@ def read_form(said: object, columns: Mapping[str, object]) -> FileForm:
         _encoding(given),
         _texts(given, "header"),
         _texts(given, "missing"),
-        {name: found for name, each in columns.items() if (found := _origin(name, each)) != _SAME},
+        {name: origin for name, column in columns.items() if (origin := _origin(name, column)) != _SAME},
     )
 
 
@@ -155,10 +157,10 @@ def without_form(said: object) -> object:
     """What a column may be, without how it is written; `"number"` if nothing is left."""
     if not isinstance(said, dict):
         return said
-    found = {key: value for key, value in said.items() if key not in OF_COLUMNS}
+    rest = {key: value for key, value in said.items() if key not in OF_COLUMNS}
     if said.get("absent") is True:
-        found["empty"] = True
-    return found or "number"
+        rest["empty"] = True
+    return rest or "number"
 
 
 def _origin(name: str, said: object) -> Origin:
@@ -179,7 +181,7 @@ def _checked(given: Mapping[str, Any]) -> Origin:
     if not isinstance(name, str) or ("from" in given and not name.strip()):
         raise ValueError(f"from = {name!r} must be the name of a column in the file")
     words = given.get("words", {})
-    if not isinstance(words, dict) or not all(isinstance(each, str) for each in words.values()):
+    if not isinstance(words, dict) or not all(isinstance(word, str) for word in words.values()):
         raise ValueError('words must be a table of texts, as in { w = "female", m = "male" }')
     factor, offset = (_number(given, key, usual) for key, usual in (("factor", 1.0), ("offset", 0.0)))
     if factor == 0.0:
@@ -233,21 +235,21 @@ def _character(given: Mapping[str, Any], key: str, usual: str) -> str:
 def _encoding(given: Mapping[str, Any]) -> str:
     value = given.get("encoding", "utf-8")
     try:
-        found = codecs.lookup(value)
-        if not found._is_text_encoding:
+        codec = codecs.lookup(value)
+        if not codec._is_text_encoding:
             raise LookupError
     except (LookupError, TypeError):
         raise ValueError(
             f'[file]: encoding = {value!r} is not known; write one as in "utf-8" or "latin-1"'
         ) from None
-    return "utf-8-sig" if found.name == "utf-8" else found.name
+    return "utf-8-sig" if codec.name == "utf-8" else codec.name
 
 
 def _texts(given: Mapping[str, Any], key: str, where: str = "[file]: ") -> tuple[str, ...]:
     value = given.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(each, str) and each.strip() for each in value):
+    if not isinstance(value, list) or not all(isinstance(text, str) and text.strip() for text in value):
         raise ValueError(f'{where}{key} = {value!r} must be a list of texts, as in ["one", "two"]')
-    found = tuple(each.strip() for each in value)
-    if len(set(found)) < len(found):
+    texts = tuple(text.strip() for text in value)
+    if len(set(texts)) < len(texts):
         raise ValueError(f"{where}{key} has a text twice")
-    return found
+    return texts

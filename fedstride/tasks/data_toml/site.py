@@ -169,7 +169,9 @@ def _dictionary(values: Mapping[str, Any]) -> Dictionary | None:
     if "columns" in values:
         columns = values["columns"]
         plain = (
-            {name: without_form(each) for name, each in columns.items()} if isinstance(columns, dict) else columns
+            {name: without_form(column) for name, column in columns.items()}
+            if isinstance(columns, dict)
+            else columns
         )
         return read_columns(plain, values.get("targets"))
     if "targets" in values:
@@ -237,10 +239,10 @@ def _read_or_made(path: Path) -> bytes:
     try:
         atomic.create(path, made := secrets.token_bytes(KEY_BYTES), mode=0o600, durable=True)
     except FileExistsError:
-        found = path.read_bytes()
-        if len(found) < KEY_BYTES:
+        secret = path.read_bytes()
+        if len(secret) < KEY_BYTES:
             raise ConfigError(
-                f"the secret {path} has {len(found)} bytes; it must have at least {KEY_BYTES} random ones"
+                f"the secret {path} has {len(secret)} bytes; it must have at least {KEY_BYTES} random ones"
             ) from None
-        return found[:KEY_BYTES]
+        return secret[:KEY_BYTES]
     return made

@@ -62,7 +62,7 @@ def _data(
     root: str | None,
     download: bool,
 ) -> Data:
-    train, test = (published.locate(root, each, download) for each in checksums)
+    train, test = (published.locate(root, names, download) for names in checksums)
     whole = {name: 50_000 // len(checksums[0]) for name in checksums[0]} | dict.fromkeys(checksums[1], 10_000)
 
     def make() -> dict[str, np.ndarray]:

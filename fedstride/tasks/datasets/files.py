@@ -108,7 +108,7 @@ def root_folder(root: str | None, task: str) -> Path:
 
 def _existing(path: Path) -> Path | None:
     """The path, or that of the packed file."""
-    return next((each for each in (path, path.with_name(f"{path.name}.gz")) if each.is_file()), None)
+    return next((file for file in (path, path.with_name(f"{path.name}.gz")) if file.is_file()), None)
 
 
 def check_md5(path: Path, published: str, *, unpacked: bool = False) -> None:

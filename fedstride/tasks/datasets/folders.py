@@ -61,7 +61,7 @@ def tiny_imagenet(*, root: Root = None) -> Data:
 
 def _validation(folder: Path, numbers: dict[str, int]) -> Labelled:
     """The images of the folder `val` with the classes that its annotations name."""
-    found = []
+    images = []
     for number, line in enumerate((folder / "val_annotations.txt").read_text().splitlines(), 1):
         fields = line.split("\t")
         if len(fields) < 2 or fields[1] not in numbers:
@@ -69,8 +69,8 @@ def _validation(folder: Path, numbers: dict[str, int]) -> Labelled:
                 f"{folder / 'val_annotations.txt'}, line {number}: {line[:80]!r} is not a file name, a tab and a "
                 "class of wnids.txt"
             )
-        found.append((folder / "images" / fields[0], numbers[fields[1]]))
-    return found
+        images.append((folder / "images" / fields[0], numbers[fields[1]]))
+    return images
 
 
 def _data(

@@ -84,8 +84,8 @@ def _data(
     def make() -> dict[str, np.ndarray]:
         arrays = {}
         for prefix, paths, complete in (("train", train, whole[0]), ("test", [test], whole[1])):
-            found = _without_duplicates(rows(paths)) if subset and prefix == "train" else rows(paths)
-            x, y = text_arrays(found, length, vocabulary)
+            texts = _without_duplicates(rows(paths)) if subset and prefix == "train" else rows(paths)
+            x, y = text_arrays(texts, length, vocabulary)
             if not len(y):
                 raise DataError(f"{paths[0]} contains no texts; get it again from {published.source}")
             if len(y) >= complete.rows and len(paths) == 1:  # a subset has no published checksum

@@ -67,7 +67,7 @@ def own_images(
     outputs, names = classes_of(classes)
     middle = (0.5,) * shape[0]
     mean_of, std_of = (
-        _per("channel", key, each, shape[0]) or middle for key, each in (("mean", mean), ("std", std))
+        _per("channel", key, values, shape[0]) or middle for key, values in (("mean", mean), ("std", std))
     )
     inputs = Inputs(Kind.IMAGE, (shape[0], shape[1], shape[2]))
     return Data.of_nodes(
@@ -90,7 +90,7 @@ def own_table(
         Setting(
             "what is predicted: one class, labels that are 0 or 1, values, or for survival a risk, from the "
             "columns of a time and of an event, 1 or 0 (censored)",
-            options=tuple(str(each) for each in Target),
+            options=tuple(str(target) for target in Target),
         ),
     ] = str(Target.CLASS),
     classes: Annotated[
@@ -124,16 +124,16 @@ def own_table(
     over all nodes before the first round. So are `target_mean` and `target_std` of values to predict, and `fill`
     where a rule is a median: the medians of these columns, if they are of numbers, and the means of all others.
     """
-    found = parsed(columns)
-    require(bool(found), "task.columns", columns, "a list with at least one column")
+    parsed_columns = parsed(columns)
+    require(bool(parsed_columns), "task.columns", columns, "a list with at least one column")
     targets = (target,) if isinstance(target, str) else tuple(target)
-    shared = sorted({column.name for column in found} & set(targets))
+    shared = sorted({column.name for column in parsed_columns} & set(targets))
     require(not shared, "task.target", target, f"another column: {', '.join(shared)} is in task.columns")
     outputs, names = _predicted(Target(kind), targets, classes)
     values = Target(kind) is Target.VALUES
     require(values or target_mean is None, "task.target_mean", target_mean, f"null with task.kind={kind}")
-    numbers = width(found)
-    rule, single = divided([missing] if isinstance(missing, str) else missing, found)
+    numbers = width(parsed_columns)
+    rule, single = divided([missing] if isinstance(missing, str) else missing, parsed_columns)
     reading = Reading(columns=tuple(columns), targets=targets, missing=rule, missing_of=single)
     require(reading.has_medians or fill is None, "task.fill", fill, "null without a rule of a median")
     mean_of, std_of = both("column", mean, std, numbers)

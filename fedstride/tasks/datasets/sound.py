@@ -83,10 +83,10 @@ def speech_commands(
     test: list[Recording] = []
     for label, word in enumerate(WORDS):
         for file in files_in(folder / word):
-            found = COMMAND_NAME.fullmatch(file.name)
-            if found is None:
+            match = COMMAND_NAME.fullmatch(file.name)
+            if match is None:
                 raise DataError(f"{file} has an unknown name: it must be SPEAKER_nohash_NUMBER.wav; remove it")
-            recording = Recording(file, label, found["speaker"])
+            recording = Recording(file, label, match["speaker"])
             if (name := f"{word}/{file.name}") in testing:
                 test.append(recording)
             elif name not in validation:
@@ -115,13 +115,13 @@ def spoken_digits(
     train: list[Recording] = []
     test: list[Recording] = []
     for file in files_in(folder):
-        found = DIGIT_NAME.fullmatch(file.name)
-        if found is None:
+        match = DIGIT_NAME.fullmatch(file.name)
+        if match is None:
             raise DataError(f"{file} has an unknown name: it must be DIGIT_SPEAKER_NUMBER.wav; remove it")
-        if int(found["digit"]) > 9:
-            raise DataError(f"{file}: class {found['digit']} is not allowed: it must be 0 to 9")
-        recording = Recording(file, int(found["digit"]), found["speaker"])
-        (test if int(found["index"]) < TEST_INDICES else train).append(recording)
+        if int(match["digit"]) > 9:
+            raise DataError(f"{file}: class {match['digit']} is not allowed: it must be 0 to 9")
+        recording = Recording(file, int(match["digit"]), match["speaker"])
+        (test if int(match["index"]) < TEST_INDICES else train).append(recording)
     log_mel = log_mel_of(features, 8_000, window, step, bands)
     return _data(DIGITS, folder, train, test, 8_000, tuple("0123456789"), 2_700, log_mel)
 
@@ -132,7 +132,7 @@ def _listed(path: Path) -> set[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read: {error}; get it again from {COMMANDS.source}") from error
-    found = set()
+    names = set()
     for number, line in enumerate(lines, 1):
         word, _, name = line.strip().partition("/")
         if word not in WORDS or not COMMAND_NAME.fullmatch(name):
@@ -140,8 +140,8 @@ def _listed(path: Path) -> set[str]:
                 f"{path}, line {number}: {line[:80]!r} is not a file of one of the {len(WORDS)} words, such as "
                 "yes/0132a06d_nohash_1.wav"
             )
-        found.add(f"{word}/{name}")
-    return found
+        names.add(f"{word}/{name}")
+    return names
 
 
 def log_mel_of(features: str, rate: int, window: float, step: float, bands: int) -> LogMel | None:

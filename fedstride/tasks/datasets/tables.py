@@ -39,8 +39,8 @@ def breast_cancer() -> Data:
     """
 
     def make(datasets: Any) -> Table:
-        found = datasets.load_breast_cancer()
-        return Table(found.feature_names, found.data, found.target.astype(np.int64), found.target)
+        table = datasets.load_breast_cancer()
+        return Table(table.feature_names, table.data, table.target.astype(np.int64), table.target)
 
     return _data("breast_cancer", make, 2, Target.CLASS, ("malignant", "benign"))
 
@@ -56,9 +56,9 @@ def diabetes() -> Data:
     """
 
     def make(datasets: Any) -> Table:
-        found = datasets.load_diabetes(scaled=False)
-        y = found.target[:, None].astype(np.float32)
-        return Table(found.feature_names, found.data, y, np.zeros(len(y), dtype=np.int64))
+        table = datasets.load_diabetes(scaled=False)
+        y = table.target[:, None].astype(np.float32)
+        return Table(table.feature_names, table.data, y, np.zeros(len(y), dtype=np.int64))
 
     return _data("diabetes", make, 1, Target.VALUES, ("progression",))
 

@@ -58,8 +58,8 @@ Pairs = Sequence[tuple[str, str]]
 def at_site(name: str, columns: Columns, pairs: Pairs, seed: int) -> At:
     """On the rows of one site. `seed`: of the bootstrap."""
     first = next(iter(columns.values()))[0]
-    found = bootstrapped(name, [first.rows], columns, pairs, seed)
-    return _by_delong(found, columns, pairs) if AUROC in first.names and _one_column(first) else found
+    comparison = bootstrapped(name, [first.rows], columns, pairs, seed)
+    return _by_delong(comparison, columns, pairs) if AUROC in first.names and _one_column(first) else comparison
 
 
 def bootstrapped(name: str, sizes: Sequence[int], columns: Columns, pairs: Pairs, seed: int) -> At:
@@ -69,11 +69,11 @@ def bootstrapped(name: str, sizes: Sequence[int], columns: Columns, pairs: Pairs
     def figures(counts: np.ndarray | None) -> np.ndarray:
         """Of each column the mean over its seeds, one column after the other."""
         return np.concatenate(
-            [np.mean([each.figures(counts) for each in seeds], axis=0) for seeds in columns.values()]
+            [np.mean([rows.figures(counts) for rows in seeds], axis=0) for seeds in columns.values()]
         )
 
     values, draws = figures(None), intervals.bootstrap(sizes, figures, seed)
-    by_seed = {column: np.stack([each.figures() for each in seeds]) for column, seeds in columns.items()}
+    by_seed = {column: np.stack([rows.figures() for rows in seeds]) for column, seeds in columns.items()}
     place = {(column, figure): i for i, (column, figure) in enumerate((c, f) for c in columns for f in names)}
 
     def of(column: str) -> dict[str, ComparedFigure]:
@@ -89,35 +89,35 @@ def bootstrapped(name: str, sizes: Sequence[int], columns: Columns, pairs: Pairs
         }
 
     def difference(one: str, other: str) -> dict[str, ComparedFigure]:
-        found = {}
+        by_figure = {}
         for number, figure in enumerate(names):
             a, b = place[one, figure], place[other, figure]
             spread = _spread(by_seed[one][:, number] - by_seed[other][:, number])
             apart = draws[:, a] - draws[:, b]
-            found[figure] = ComparedFigure(
+            by_figure[figure] = ComparedFigure(
                 float(values[a] - values[b]),
                 intervals.of_draws(apart),
                 spread,
                 intervals.variance_of_draws(apart),
             )
-        return found
+        return by_figure
 
-    each = next(iter(columns.values()))[0]
+    first = next(iter(columns.values()))[0]
     return At(
         name,
         sum(sizes),
         {column: of(column) for column in columns},
         {pair: difference(*pair) for pair in pairs},
-        {figure: intervals.enough(sum(sizes), _kinds(each) if figure in EXACT else ()) for figure in names},
+        {figure: intervals.enough(sum(sizes), _kinds(first) if figure in EXACT else ()) for figure in names},
     )
 
 
-def _by_delong(found: At, columns: Columns, pairs: Pairs) -> At:
+def _by_delong(comparison: At, columns: Columns, pairs: Pairs) -> At:
     """The same with DeLong's intervals for the AUROC, if there are rows of both kinds."""
     positive = next(iter(columns.values()))[0].scores()[1][:, 0]
     if positive.all() or not positive.any():
-        return found
-    scores = np.stack([each.scores()[0][:, 0] for seeds in columns.values() for each in seeds])
+        return comparison
+    scores = np.stack([rows.scores()[0][:, 0] for seeds in columns.values() for rows in seeds])
     areas = intervals.areas(scores, positive)
     weights: dict[str, np.ndarray] = {}
     start = 0
@@ -126,21 +126,21 @@ def _by_delong(found: At, columns: Columns, pairs: Pairs) -> At:
         weights[column][start : start + len(seeds)] = 1.0 / len(seeds)
         start += len(seeds)
     figures = {
-        column: {**each, AUROC: _of(each[AUROC], areas.of(weights[column]), intervals.of_area)}
-        for column, each in found.figures.items()
+        column: {**by_figure, AUROC: _of(by_figure[AUROC], areas.of(weights[column]), intervals.of_area)}
+        for column, by_figure in comparison.figures.items()
     }
     differences = {
         (one, other): {
-            **each,
-            AUROC: _of(each[AUROC], areas.of(weights[one] - weights[other]), intervals.of_difference),
+            **by_figure,
+            AUROC: _of(by_figure[AUROC], areas.of(weights[one] - weights[other]), intervals.of_difference),
         }
-        for (one, other), each in found.differences.items()
+        for (one, other), by_figure in comparison.differences.items()
     }
-    return At(found.site, found.rows, figures, differences, found.enough)
+    return At(comparison.site, comparison.rows, figures, differences, comparison.enough)
 
 
-def _of(found: ComparedFigure, estimate: Estimate, interval: Callable[[Estimate], Interval]) -> ComparedFigure:
-    return found._replace(interval=interval(estimate), variance=estimate.variance)
+def _of(figure: ComparedFigure, estimate: Estimate, interval: Callable[[Estimate], Interval]) -> ComparedFigure:
+    return figure._replace(interval=interval(estimate), variance=estimate.variance)
 
 
 def _one_column(rows: PerRow) -> bool:

@@ -51,11 +51,11 @@ def digests_of(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def draws_of(digests: np.ndarray, key: bytes) -> np.ndarray:
     """The draw of each example, uint64 (n,). Equal digests have equal draws."""
     rows = np.ascontiguousarray(digests).tobytes()
-    found = b"".join(
+    draws = b"".join(
         hashlib.blake2b(rows[start : start + DIGEST_BYTES], key=key, digest_size=8).digest()
         for start in range(0, len(rows), DIGEST_BYTES)
     )
-    return np.frombuffer(found, "<u8").astype(np.uint64)
+    return np.frombuffer(draws, "<u8").astype(np.uint64)
 
 
 def folds_of(share: float) -> int:
@@ -101,5 +101,5 @@ def hold_out(draws: np.ndarray, share: float, client: int, fold: int = 0) -> tup
 def _before(draws: np.ndarray, end: float) -> np.ndarray:
     """Which draws are below this share of all."""
     everything = end > 1.0 - 1e-9  # K times 1 / K may be a little less than 1
-    found: np.ndarray = np.ones(len(draws), bool) if everything else draws < np.uint64(int(end * 2**64))
-    return found
+    below: np.ndarray = np.ones(len(draws), bool) if everything else draws < np.uint64(int(end * 2**64))
+    return below

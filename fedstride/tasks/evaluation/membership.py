@@ -44,11 +44,11 @@ def tested(network: nn.Module, trained: Examples, others: Examples, seed: int, c
     network.eval()
     generator = np.random.default_rng(seeds.derive(seed, "membership", 0, client))
     with seeded(seeds.derive(seed, "membership", 1, client), trained.device):
-        losses = [_losses(network, each, generator) for each in (others, trained)]
+        losses = [_losses(network, examples, generator) for examples in (others, trained)]
     network.train(was_training)
-    found = areas(-np.concatenate(losses)[None], np.repeat([False, True], [*map(len, losses)])).of([1.0])
-    interval = Interval(*(round(end, DIGITS) for end in of_area(found)))
-    return Tested(round(found.value, DIGITS), interval, len(losses[1]), len(losses[0]))
+    area = areas(-np.concatenate(losses)[None], np.repeat([False, True], [*map(len, losses)])).of([1.0])
+    interval = Interval(*(round(end, DIGITS) for end in of_area(area)))
+    return Tested(round(area.value, DIGITS), interval, len(losses[1]), len(losses[0]))
 
 
 def _losses(network: nn.Module, rows: Examples, generator: np.random.Generator) -> np.ndarray:
@@ -56,11 +56,11 @@ def _losses(network: nn.Module, rows: Examples, generator: np.random.Generator) 
     chosen: Any = np.arange(len(rows))
     if len(rows) > MOST:
         chosen = np.sort(generator.choice(len(rows), MOST, replace=False))
-    found = []
+    parts = []
     with torch.no_grad():
         for start in range(0, len(chosen), 256):
             x, y = rows.batch(chosen[start : start + 256])
             y = y if y.dtype == torch.int64 else y.double()
-            found.append(rows.goal.loss(network(x).double(), y, reduction="none").cpu())
-    losses: np.ndarray = np.nan_to_num(torch.cat(found).numpy(), nan=np.inf, posinf=np.inf)
+            parts.append(rows.goal.loss(network(x).double(), y, reduction="none").cpu())
+    losses: np.ndarray = np.nan_to_num(torch.cat(parts).numpy(), nan=np.inf, posinf=np.inf)
     return losses

@@ -49,21 +49,23 @@ class PerRow:
             return EXACT[name](scores, positive)
         if name in self.states:
             return self._of_states(name, counts)
-        each = self.sums[name]
-        sums, number = (each.sum(0), self.rows) if counts is None else (counts @ each, int(counts.sum()))
+        by_row = self.sums[name]
+        sums, number = (by_row.sum(0), self.rows) if counts is None else (counts @ by_row, int(counts.sum()))
         return SCORES[name].of(rates_of(sums, number))
 
     def _of_states(self, name: str, counts: np.ndarray | None) -> float:
         """The figure of the sum of the sites' states."""
-        figure, found, start = self.states[name], list[Reported](), 0
+        figure, reports, start = self.states[name], list[Reported](), 0
         for outputs, targets in self.given:
             end = start + len(targets)
             if counts is not None:
-                outputs, targets = (np.repeat(each, counts[start:end], 0) for each in (outputs, targets))
+                outputs, targets = (np.repeat(array, counts[start:end], 0) for array in (outputs, targets))
             if len(targets):
-                found.append(Reported(len(targets), state_of(figure, name, outputs, targets)))
+                reports.append(Reported(len(targets), state_of(figure, name, outputs, targets)))
             start = end
-        value = value_of(figure, name, added(found, [each.rows for each in found])) if found else math.nan
+        value = (
+            value_of(figure, name, added(reports, [report.rows for report in reports])) if reports else math.nan
+        )
         return math.nan if isinstance(value, list) else value
 
     def scores(self) -> tuple[np.ndarray, np.ndarray]:
@@ -92,15 +94,15 @@ def per_row(model: nn.Module, examples: Examples) -> PerRow:
         kept = targets if targets.dtype == torch.int64 else targets.double()
         given.append((outputs.double().cpu().numpy(), kept.cpu().numpy()))
         if goal.ranked is not None:
-            scores, positive = (each.cpu().numpy() for each in goal.ranked(outputs, targets))
+            scores, positive = (tensor.cpu().numpy() for tensor in goal.ranked(outputs, targets))
             ranked.append((np.nan_to_num(scores, nan=0.0, posinf=np.inf, neginf=-np.inf), positive))
     model.train(was_training)
-    scores_of = (np.concatenate([each[part] for each in ranked]) for part in (0, 1))
-    whole = np.concatenate([each for each, _ in given]), np.concatenate([each for _, each in given])
+    scores_of = (np.concatenate([pair[part] for pair in ranked]) for part in (0, 1))
+    whole = np.concatenate([output for output, _ in given]), np.concatenate([target for _, target in given])
     names = tuple(name for name in goal.figures if not _is_several(goal.states.get(name), name, *whole))
     return PerRow(
         names,
-        {name: np.stack(each) for name, each in sums.items()},
+        {name: np.stack(by_row) for name, by_row in sums.items()},
         (next(scores_of), next(scores_of)) if ranked else None,
         len(examples),
         goal.states,
@@ -123,5 +125,5 @@ def joined(parts: Sequence[PerRow]) -> PerRow:
         scores, positive = zip(*(part.scores() for part in parts), strict=True)
         ranked = np.concatenate(scores), np.concatenate(positive)
     sums = {name: np.concatenate([part.sums[name] for part in parts]) for name in first.sums}
-    given = tuple(each for part in parts for each in part.given)
+    given = tuple(pair for part in parts for pair in part.given)
     return PerRow(first.names, sums, ranked, sum(part.rows for part in parts), first.states, given)

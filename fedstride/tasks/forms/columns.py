@@ -53,7 +53,7 @@ class Column:
         categories do not count. Raises ConfigError for an empty name, and for an empty or repeated category.
         """
         name, given, rest = text.partition("=")
-        categories = tuple(each.strip() for each in rest.split("|")) if given else ()
+        categories = tuple(category.strip() for category in rest.split("|")) if given else ()
         if not name.strip() or not all(categories) or twice(categories) is not None:
             raise ConfigError(
                 f"column {text[:80]!r} is not allowed: it must be NAME, or NAME=first|second|third with "
@@ -69,11 +69,11 @@ class Column:
 
 def parsed(columns: Sequence[str]) -> list[Column]:
     """The columns, in order. Raises ConfigError for one that is not possible or is there twice."""
-    found = [Column.parse(text) for text in columns]
-    for name, times in Counter(column.name for column in found).items():
+    parsed_columns = [Column.parse(text) for text in columns]
+    for name, times in Counter(column.name for column in parsed_columns).items():
         if times > 1:
             raise ConfigError(f"column {name[:80]!r} is given {times} times; give each column once")
-    return found
+    return parsed_columns
 
 
 def width(columns: Sequence[Column]) -> int:

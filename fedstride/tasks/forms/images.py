@@ -62,8 +62,8 @@ def upright(image: Image.Image) -> Image.Image:
 
     image.load()  # a PNG can have its EXIF behind the pixels; a TIFF is turned here, without its orientation
     try:
-        found = image.getexif().get(ORIENTATION)
+        orientation = image.getexif().get(ORIENTATION)
     except (SyntaxError, ValueError, OSError):  # damaged EXIF
-        found = None
-    turn = TURNS.get(found) if isinstance(found, int) else None
+        orientation = None
+    turn = TURNS.get(orientation) if isinstance(orientation, int) else None
     return image if turn is None else image.transpose(Image.Transpose[turn])

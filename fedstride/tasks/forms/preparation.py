@@ -37,8 +37,8 @@ def prepared(
 
 def statistics_of(spec: Spec, device: torch.device) -> tuple[torch.Tensor, ...]:
     """`mean`, `std`, `fill` in the shape of `COLUMN`, times the scale, `target_mean`, `target_std`. Read only."""
-    each = (spec.mean, spec.std, spec.fill, spec.target_mean, spec.target_std)
-    return _statistics(spec.inputs.kind, spec.scale, device, *(tuple(map(float, values)) for values in each))
+    statistics = (spec.mean, spec.std, spec.fill, spec.target_mean, spec.target_std)
+    return _statistics(spec.inputs.kind, spec.scale, device, *(tuple(map(float, values)) for values in statistics))
 
 
 @lru_cache(maxsize=8)
@@ -46,5 +46,5 @@ def _statistics(
     kind: Kind, scale: float, device: torch.device, mean: Floats, std: Floats, fill: Floats, *of_y: Floats
 ) -> tuple[torch.Tensor, ...]:
     """Mean, deviation and fill of x, in the shape of `COLUMN`, and those of y. Clients share them: read only."""
-    of_x = (torch.tensor(each, device=device).mul(scale).reshape(COLUMN[kind]) for each in (mean, std, fill))
-    return *of_x, *(torch.tensor(each, device=device) for each in of_y)
+    of_x = (torch.tensor(values, device=device).mul(scale).reshape(COLUMN[kind]) for values in (mean, std, fill))
+    return *of_x, *(torch.tensor(values, device=device) for values in of_y)

@@ -53,7 +53,7 @@ def dtype_for(vocabulary: int) -> type[np.uint16] | type[np.int32]:
 
 def words(text: str) -> Iterator[str]:
     """The words of a text, lower-cased, in order."""
-    return (found.group() for found in WORD.finditer(unicodedata.normalize("NFC", text.lower())))
+    return (match.group() for match in WORD.finditer(unicodedata.normalize("NFC", text.lower())))
 
 
 def number(word: str, vocabulary: int) -> int:

@@ -57,8 +57,8 @@ def _verified(digest: str, names: tuple[str, ...], folder: str) -> Arrays:
     """The arrays of an entry in the cache folder, read and verified once in a process. Raises LookupError."""
     key = {"digest": digest}
     try:
-        found = cached(KIND, key, _missing)
-        arrays = dict(zip(names, (_typed(found[each]) for each in sorted(found)), strict=True))
+        entry = cached(KIND, key, _missing)
+        arrays = dict(zip(names, (_typed(entry[position]) for position in sorted(entry)), strict=True))
     except (LookupError, DataError, OSError, ValueError, EOFError):
         arrays = {}
     if digest_of(arrays) != digest:

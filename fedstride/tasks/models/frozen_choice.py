@@ -45,7 +45,7 @@ def split(model: nn.Module, patterns: Sequence[str] | None) -> Split:
         aliases[first].add(other)
     kept: set[str] = set()
     for pattern in patterns:
-        matching = {name for name, known in aliases.items() if any(_matches(each, pattern) for each in known)}
+        matching = {name for name, known in aliases.items() if any(_matches(alias, pattern) for alias in known)}
         if not matching:
             raise ConfigError(_no_match(patterns, pattern, list(aliases)))
         kept |= matching
@@ -71,16 +71,16 @@ def fixed_norms(model: nn.Module, parts: Split) -> Iterator[nn.Module]:
     """The normalisations whose running statistics are frozen. They must be in eval mode during training."""
     frozen = set(parts.frozen)
     for prefix, module in model.named_modules():
-        own = {name for name, _ in module.named_buffers(prefix, recurse=False)}
-        if any(name in frozen and name.rpartition(".")[2] in BUFFER_NAMES for name in own):
+        buffers = {name for name, _ in module.named_buffers(prefix, recurse=False)}
+        if any(name in frozen and name.rpartition(".")[2] in BUFFER_NAMES for name in buffers):
             yield module
 
 
 def _moves(model: nn.Module, buffer: str, kept: set[str], patterns: Sequence[str]) -> bool:
     """Whether a buffer is sent, given the parameters that are."""
-    own = {id(parameter) for parameter in model.get_submodule(buffer.rpartition(".")[0]).parameters(recurse=False)}
-    if own:
-        return any(id(parameter) in own for name, parameter in model.named_parameters() if name in kept)
+    ids = {id(parameter) for parameter in model.get_submodule(buffer.rpartition(".")[0]).parameters(recurse=False)}
+    if ids:
+        return any(id(parameter) in ids for name, parameter in model.named_parameters() if name in kept)
     return any(_matches(buffer, pattern) for pattern in patterns)
 
 

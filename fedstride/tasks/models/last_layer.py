@@ -69,8 +69,8 @@ def without_last_layer(model: nn.Module, layer: nn.Linear) -> nn.Module:
     last = copied[id(layer)]
     for name, module in list(features.named_modules(remove_duplicate=False)):
         if module is last:
-            parent, _, own = name.rpartition(".")
-            setattr(features.get_submodule(parent), own, nn.Identity())
+            parent, _, attribute = name.rpartition(".")
+            setattr(features.get_submodule(parent), attribute, nn.Identity())
     return features.requires_grad_(False).eval()
 
 

@@ -56,15 +56,15 @@ def _fault(value: Any) -> str | None:
 
 def _check_names(network: nn.Module, state: dict[str, Any], where: str) -> None:
     """The state is the parameters and the buffers, as they are: a hook may add, rename, drop or change some."""
-    own = _registered(network)
-    for key in [*own, *state]:
+    registered = _registered(network)
+    for key in [*registered, *state]:
         if key not in state:
             raise ConfigError(f"{where}: {key!r} is missing in its state_dict(); remove the hook that drops it")
-        if key not in own:
+        if key not in registered:
             raise ConfigError(
                 f"{where}: {key!r} in its state_dict() is no parameter or buffer; remove the hook that adds it"
             )
-        if (state[key].shape, state[key].dtype) != (own[key].shape, own[key].dtype):
+        if (state[key].shape, state[key].dtype) != (registered[key].shape, registered[key].dtype):
             raise ConfigError(f"{where}: its state_dict() has another {key!r}; remove the hook that changes it")
     if not any(array.is_floating_point() and array.numel() for _, array in network.named_parameters()):
         raise ConfigError(f"{where} has no floating-point parameters, so there is nothing to train")
@@ -72,13 +72,13 @@ def _check_names(network: nn.Module, state: dict[str, Any], where: str) -> None:
 
 def _registered(network: nn.Module) -> dict[str, torch.Tensor]:
     """All parameters and the buffers that belong to a network's state, by each of their names."""
-    found: dict[str, torch.Tensor] = dict(network.named_parameters(remove_duplicate=False))
+    arrays: dict[str, torch.Tensor] = dict(network.named_parameters(remove_duplicate=False))
     for prefix, module in network.named_modules(remove_duplicate=False):
         passing = getattr(module, "_non_persistent_buffers_set", ())
         for key, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
             if key not in passing:
-                found[f"{prefix}.{key}" if prefix else key] = buffer
-    return found
+                arrays[f"{prefix}.{key}" if prefix else key] = buffer
+    return arrays
 
 
 def _check_loading(network: nn.Module, where: str) -> None:
@@ -101,20 +101,20 @@ def _check_finite(network: nn.Module, where: str, inputs: Inputs) -> None:
     if not held:
         return
     parameters = dict(network.named_parameters())
-    for name, each in held.items():
-        is_nan = bool((each.values != each.values).any())
+    for name, not_finite in held.items():
+        is_nan = bool((not_finite.values != not_finite.values).any())
         if name in parameters and (is_nan or parameters[name].requires_grad):
             raise ConfigError(
                 f"{where}: the parameter {name!r} begins with {'NaN' if is_nan else 'infinity'}; change its "
                 "initialisation, or register what is not trained as a buffer"
             )
     try:
-        own = copy.deepcopy(network).train()
+        duplicate = copy.deepcopy(network).train()
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            own(example(inputs))
+            duplicate(example(inputs))
     except Exception:  # the first training says why
         return
-    changed = first_changed(to_arrays(own), held)
+    changed = first_changed(to_arrays(duplicate), held)
     if changed is not None:
         raise ConfigError(
             f"{where}: the buffer {changed!r} begins with values that are not finite, which change in training; "

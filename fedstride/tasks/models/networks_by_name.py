@@ -66,17 +66,17 @@ def _give_sizes(network: nn.Module, name: str, inputs: Inputs) -> None:
 
 def _without_size(network: nn.Module) -> str | None:
     """The name of the first parameter or buffer of a lazy module that has no size yet."""
-    each = [*network.named_parameters(), *network.named_buffers()]
-    return next((name for name, array in each if is_lazy(array)), None)
+    arrays = [*network.named_parameters(), *network.named_buffers()]
+    return next((name for name, array in arrays if is_lazy(array)), None)
 
 
 def _give_memory(network: nn.Module) -> None:
     """Give arrays whose values share memory (`expand`) memory of their own: nothing can be loaded into others."""
-    own: dict[int, torch.Tensor] = {}
+    copies: dict[int, torch.Tensor] = {}
     for module in network.modules():
         for key, buffer in module._buffers.items():
             if buffer is not None and _shares_memory(buffer):
-                module._buffers[key] = own.setdefault(id(buffer), buffer.contiguous().clone())
+                module._buffers[key] = copies.setdefault(id(buffer), buffer.contiguous().clone())
     for parameter in network.parameters():
         if _shares_memory(parameter):
             parameter.data = parameter.data.contiguous().clone()
@@ -98,12 +98,12 @@ def check_outputs(network: nn.Module, name: str, inputs: Inputs, outputs: int) -
     evaluation or training, which says why.
     """
     try:
-        found = _tried(network, inputs, 2)
+        returned = _tried(network, inputs, 2)
     except Exception:
         return
-    if isinstance(found, torch.Tensor) and tuple(found.shape) == (2, outputs):
+    if isinstance(returned, torch.Tensor) and tuple(returned.shape) == (2, outputs):
         return
-    shown = _shape(found) if isinstance(found, torch.Tensor) else f"a {type(found).__name__}"
+    shown = _shape(returned) if isinstance(returned, torch.Tensor) else f"a {type(returned).__name__}"
     raise ConfigError(
         f"model = {name!r} returns {shown} for n examples of this task, but must return a tensor (n, {outputs}): "
         "one output for each class, or for each number of the target; change its forward()"
@@ -166,7 +166,7 @@ def layers_matching(model: nn.Module, patterns: Sequence[str], key: str) -> set[
     """
     require(not isinstance(patterns, str), key, patterns, "a list of patterns, such as ['attention.*']")
     named = [(n, m) for n, m in model.named_modules(remove_duplicate=False) if isinstance(m, LAYERS)]
-    found: set[nn.Module] = set()
+    layers: set[nn.Module] = set()
     for pattern in patterns:
         matching = {module for name, module in named if fnmatch.fnmatchcase(name, pattern)}
         if not matching:
@@ -176,5 +176,5 @@ def layers_matching(model: nn.Module, patterns: Sequence[str], key: str) -> set[
                 f"{key} = {list(patterns)!r} is not allowed: the pattern {pattern!r} matches no linear or "
                 f"convolution module of the model; the names of these modules are: {names}{more}"
             )
-        found |= matching
-    return found
+        layers |= matching
+    return layers

@@ -179,8 +179,8 @@ class Stated(NamedTuple):
 
     def packed(self, least: int) -> list[float] | None:
         """The state as a client sends it, with nothing of fewer than `least` rows; None if it sends none."""
-        found = self.state if least <= 1 else self.figure.discreet(self.rows, self.state, least)
-        return None if found is None else packed_state(self.rows, found)
+        state = self.state if least <= 1 else self.figure.discreet(self.rows, self.state, least)
+        return None if state is None else packed_state(self.rows, state)
 
 
 @dataclass(frozen=True)
@@ -212,13 +212,13 @@ class Evaluation:
         would say something of fewer is left out.
         """
         bins = self._bins(least) if EXACT.keys() & set(self.names) else []
-        found: dict[str, float | list[float]] = {"loss": self.loss}
+        report: dict[str, float | list[float]] = {"loss": self.loss}
         for name in self.names:
             if name not in self.states:
-                found[name] = bins if name in EXACT else self._rates(name)
+                report[name] = bins if name in EXACT else self._rates(name)
             elif (numbers := self.states[name].packed(least)) is not None:
-                found[name] = numbers
-        return found
+                report[name] = numbers
+        return report
 
     def _rates(self, name: str) -> float | list[float]:
         rates = self.rates[name]
@@ -267,7 +267,7 @@ def measure(
     """
     was_training = model.training
     model.eval()
-    goal, found = examples.goal, []
+    goal, batch_sums = examples.goal, []
     for number in batches:
         start = number * EVALUATION_BATCH
         x, y = examples.batch(np.arange(start, min(start + EVALUATION_BATCH, len(examples))))
@@ -278,15 +278,15 @@ def measure(
         sums = {name: of(outputs, y).cpu().numpy() for name, of in goal.sums.items()}
         ranked = None
         if goal.ranked is not None:
-            scores, positive = (each.cpu().numpy() for each in goal.ranked(outputs, y))
+            scores, positive = (tensor.cpu().numpy() for tensor in goal.ranked(outputs, y))
             ranked = np.nan_to_num(scores, nan=0.0, posinf=np.inf, neginf=-np.inf), positive
         rows = None
         if goal.states:
             kept = y if y.dtype == torch.int64 else y.double()
             rows = outputs.double().cpu().numpy(), kept.cpu().numpy()
-        found.append(BatchSums(float(loss), sums, ranked, rows))
+        batch_sums.append(BatchSums(float(loss), sums, ranked, rows))
     model.train(was_training)
-    return found
+    return batch_sums
 
 
 def combined(batches: Sequence[BatchSums], count: int, goal: Goal) -> Evaluation:
@@ -294,9 +294,9 @@ def combined(batches: Sequence[BatchSums], count: int, goal: Goal) -> Evaluation
     loss, sums = 0.0, dict[str, Any]()
     for batch in batches:
         loss += batch.loss
-        for name, each in batch.sums.items():
-            sums[name] = sums.get(name, 0.0) + each
-    rates = {name: rates_of(each, count) for name, each in sums.items()}
+        for name, part in batch.sums.items():
+            sums[name] = sums.get(name, 0.0) + part
+    rates = {name: rates_of(total, count) for name, total in sums.items()}
     rows = _joined([batch.rows for batch in batches])
     ranked = _joined([batch.ranked for batch in batches])
     states = {} if rows is None else _states(goal, *rows)
@@ -313,5 +313,5 @@ def _states(goal: Goal, outputs: np.ndarray, targets: np.ndarray) -> dict[str, S
 
 def _joined(pairs: Sequence[tuple[np.ndarray, np.ndarray] | None]) -> tuple[np.ndarray, np.ndarray] | None:
     """The pairs of arrays of all batches as one pair; None if there are none."""
-    found = [pair for pair in pairs if pair is not None]
-    return (np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found])) if found else None
+    present = [pair for pair in pairs if pair is not None]
+    return (np.concatenate([a for a, _ in present]), np.concatenate([b for _, b in present])) if present else None

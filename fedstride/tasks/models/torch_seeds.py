@@ -15,7 +15,7 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices=devices):
         # Not torch.manual_seed: without a GPU it notes every call, with the stack, for a later use of CUDA.
         torch.default_generator.manual_seed(seed)
-        for each in devices:
-            with torch.cuda.device(each):
+        for gpu in devices:
+            with torch.cuda.device(gpu):
                 torch.cuda.manual_seed(seed)
         yield

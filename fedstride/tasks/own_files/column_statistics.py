@@ -49,50 +49,54 @@ class Kept(NamedTuple):
     answers: dict[str, list[float]]
 
 
-def report(folder: Path, found: ReaderResult, spec: Spec, form: Mapping[str, Any], min_rows: int) -> Report | None:
+def report(
+    folder: Path, examples: ReaderResult, spec: Spec, form: Mapping[str, Any], min_rows: int
+) -> Report | None:
     """What the site says of examples of this form; None for tokens, of which nothing is said.
 
     `found`: all its examples. `form`: what of a message and of the site's file the arrays depend on.
     """
     if spec.inputs.kind not in AXES:
         return None
-    found, by_id = with_ids(found)
-    columns, now, least = _names(spec, form), in_order(found.contents), max(min_rows, 1)
+    examples, by_id = with_ids(examples)
+    columns, now, least = _names(spec, form), in_order(examples.contents), max(min_rows, 1)
     names = [*columns, *(OF_MEDIAN + name for name in medians_of(spec))]
     folder.mkdir(mode=0o700, exist_ok=True)
     kept = sets(folder)
-    distance = {each.place: distance_of(now, each.rows, by_id) for each in kept}
-    near = sorted((each for each in kept if distance[each.place] < least), key=lambda each: distance[each.place])
-    known = {name: each.answers[name] for each in reversed(near) for name in names if name in each.answers}
+    distance = {entry.place: distance_of(now, entry.rows, by_id) for entry in kept}
+    near = sorted(
+        (entry for entry in kept if distance[entry.place] < least), key=lambda entry: distance[entry.place]
+    )
+    known = {name: entry.answers[name] for entry in reversed(near) for name in names if name in entry.answers}
     if missing := [name for name in names if name not in known]:
-        known |= _answers(folder, found, spec, near, now, min_rows, names, missing, kept)
-    for each in near:
-        os.utime(each.place)
+        known |= _answers(folder, examples, spec, near, now, min_rows, names, missing, kept)
+    for entry in near:
+        os.utime(entry.place)
     moments = Moments(*np.array([known[name] for name in columns], np.float64).reshape(-1, 3).T)
     return Report(moments, [unpacked(known[name][1:], 1)[0] for name in names[len(columns) :]])
 
 
-def with_ids(found: ReaderResult) -> tuple[ReaderResult, bool]:
+def with_ids(examples: ReaderResult) -> tuple[ReaderResult, bool]:
     """The same with one digest for all rows of an id, made of all their contents; and whether there are ids."""
-    if np.array_equal(found.rows, found.contents):
-        return found, False
+    if np.array_equal(examples.rows, examples.contents):
+        return examples, False
     groups: dict[bytes, list[bytes]] = {}
-    for row, content in zip(found.rows, found.contents, strict=True):
+    for row, content in zip(examples.rows, examples.contents, strict=True):
         groups.setdefault(row.tobytes(), []).append(content.tobytes())
     of_id = {row: digest_of(b"".join(sorted(contents))) for row, contents in groups.items()}
-    return replace(found, contents=stacked(of_id[row.tobytes()] for row in found.rows)), True
+    return replace(examples, contents=stacked(of_id[row.tobytes()] for row in examples.rows)), True
 
 
 def distance_of(now: np.ndarray, before: np.ndarray, by_id: bool) -> int:
     """How many rows differ; of rows with ids, how many ids."""
     if by_id:
-        now, before = (np.unique(each, axis=0) for each in (now, before))
+        now, before = (np.unique(rows, axis=0) for rows in (now, before))
     return differing(now, before)
 
 
 def _answers(
     folder: Path,
-    found: ReaderResult,
+    examples: ReaderResult,
     spec: Spec,
     near: Sequence[Kept],
     now: np.ndarray,
@@ -102,13 +106,13 @@ def _answers(
     kept: Sequence[Kept],
 ) -> dict[str, list[float]]:
     """New answers for columns without one: of the kept rows if they are all here, else of these rows, kept now."""
-    whole = ((each, rows) for each in near if (rows := of_rows(found, each.rows)) is not None)
-    of, rows = next(whole, None) or (made(folder, now, kept), found)
+    whole = ((entry, rows) for entry in near if (rows := of_rows(examples, entry.rows)) is not None)
+    of, rows = next(whole, None) or (made(folder, now, kept), examples)
     fresh = said(of_examples(rows.x, rows.y, spec), rows, spec, min_rows)
-    numbers = [[float(each[at]) for each in vars(fresh).values()] for at in range(len(fresh.count))]
+    numbers = [[float(array[at]) for array in vars(fresh).values()] for at in range(len(fresh.count))]
     bins = (cells_of(rows.x[:, at], min_rows) for at in medians_of(spec).values())
     answers = dict(
-        zip(names, [*numbers, *([float(each.counts.sum()), *packed([each])] for each in bins)], strict=True)
+        zip(names, [*numbers, *([float(cells.counts.sum()), *packed([cells])] for cells in bins)], strict=True)
     )
     new = {name: _unless_close(name, answers[name], kept, min_rows) for name in missing}
     atomic.write(of.place / COLUMNS, json.dumps(of.answers | new, sort_keys=True).encode())
@@ -117,16 +121,16 @@ def _answers(
 
 def _unless_close(name: str, answer: list[float], kept: Sequence[Kept], min_rows: int) -> list[float]:
     """The answer, or an earlier one of a column of which only a few filled cells have come or gone."""
-    for each in kept:
-        before = each.answers.get(name)
+    for entry in kept:
+        before = entry.answers.get(name)
         if before is not None and 0 < abs(before[0] - answer[0]) < min_rows:
             return before
     return answer
 
 
-def of_rows(found: ReaderResult, before: np.ndarray) -> ReaderResult | None:
+def of_rows(examples: ReaderResult, before: np.ndarray) -> ReaderResult | None:
     """The examples that are among these rows; None if one of the rows is gone."""
-    digests = _as_text(found.contents)
+    digests = _as_text(examples.contents)
     order = np.argsort(digests, kind="stable")
     chosen, at = [], 0
     for digest in _as_text(before):
@@ -137,25 +141,25 @@ def of_rows(found: ReaderResult, before: np.ndarray) -> ReaderResult | None:
         chosen.append(order[at])
         at += 1
     rows = np.sort(np.array(chosen, np.int64))
-    return ReaderResult(*(each[rows] for each in vars(found).values()))
+    return ReaderResult(*(array[rows] for array in vars(examples).values()))
 
 
-def said(found: Moments, examples: ReaderResult, spec: Spec, min_rows: int) -> Moments:
+def said(moments: Moments, examples: ReaderResult, spec: Spec, min_rows: int) -> Moments:
     """What may be said of these moments: nothing of a column, or of a category, that only a few rows have.
 
     A count that differs by only a few from the number of rows is said as that number.
     """
     if min_rows <= 1:
-        return found
-    total = found.count.max(initial=0.0) if spec.inputs.kind is not Kind.TABLE else float(len(examples.y))
-    count, mean, squares = found.count.copy(), found.mean.copy(), found.squares.copy()
+        return moments
+    total = moments.count.max(initial=0.0) if spec.inputs.kind is not Kind.TABLE else float(len(examples.y))
+    count, mean, squares = moments.count.copy(), moments.mean.copy(), moments.squares.copy()
     few = (count < total) & (total - count < min_rows)
     squares[few] *= total / count[few]
     count[few] = total
-    hidden = (found.count < min_rows) | (len(examples.y) < min_rows)
+    hidden = (moments.count < min_rows) | (len(examples.y) < min_rows)
     if spec.inputs.kind is Kind.TABLE:
         hidden |= _few_of_a_value(examples, spec, min_rows)
-    return Moments(*(np.where(hidden, 0.0, each) for each in (count, mean, squares)))
+    return Moments(*(np.where(hidden, 0.0, array) for array in (count, mean, squares)))
 
 
 def _few_of_a_value(examples: ReaderResult, spec: Spec, least: int) -> np.ndarray:
@@ -167,16 +171,16 @@ def _few_of_a_value(examples: ReaderResult, spec: Spec, least: int) -> np.ndarra
     values = measured(examples.x, spec)
     if spec.target is Target.VALUES:
         values = np.concatenate([values, examples.y], axis=1)
-    found, start = np.zeros(values.shape[1], bool), 0
+    hidden, start = np.zeros(values.shape[1], bool), 0
     for column in spec.reading.parsed:
         block = slice(start, start + column.width)
         start += column.width
         if column.categories:
-            found[block] = _hidden_categories(np.count_nonzero(values[:, block] == 1, axis=0), least)
+            hidden[block] = _hidden_categories(np.count_nonzero(values[:, block] == 1, axis=0), least)
     for at in range(values.shape[1]):
         kinds, sizes = np.unique(values[~np.isnan(values[:, at]), at], return_counts=True)
-        found[at] |= len(kinds) <= MOST_VALUES and len(kinds) > 1 and int(sizes.min()) < least
-    return found
+        hidden[at] |= len(kinds) <= MOST_VALUES and len(kinds) > 1 and int(sizes.min()) < least
+    return hidden
 
 
 def _hidden_categories(holders: np.ndarray, least: int) -> np.ndarray:
@@ -212,11 +216,11 @@ def sets(folder: Path) -> list[Kept]:
 
 def made(folder: Path, now: np.ndarray, kept: Sequence[Kept]) -> Kept:
     """These rows, kept from now on. It makes room for them."""
-    old = sorted((each.place for each in kept), key=lambda each: each.stat().st_mtime)
+    old = sorted((entry.place for entry in kept), key=lambda path: path.stat().st_mtime)
     for path in old[: max(0, len(old) - MOST + 1)]:
         shutil.rmtree(path)
     new = folder / hashlib.sha256(now.tobytes()).hexdigest()[:16]
-    known = next((each for each in kept if each.place == new), None)
+    known = next((entry for entry in kept if entry.place == new), None)
     if known is not None:
         return known
     new.mkdir(mode=0o700, exist_ok=True)
@@ -228,12 +232,12 @@ def made(folder: Path, now: np.ndarray, kept: Sequence[Kept]) -> Kept:
 def _names(spec: Spec, form: Mapping[str, Any]) -> list[str]:
     """A name for each number of which there are moments: of a column, or of a place in an example of this form."""
     if spec.inputs.kind is Kind.TABLE and form["columns"]:
-        own = [
-            f"{each.name}={name}" if each.categories else each.name
-            for each in spec.reading.parsed
-            for name in each.categories or ("",)
+        columns = [
+            f"{column.name}={name}" if column.categories else column.name
+            for column in spec.reading.parsed
+            for name in column.categories or ("",)
         ]
-        return [*own, *(spec.reading.targets if spec.target is Target.VALUES else ())]
+        return [*columns, *(spec.reading.targets if spec.target is Target.VALUES else ())]
     if form["columns"] and spec.reading.signals:
         return [f"{name}_0 to _{spec.inputs.shape[1] - 1}" for name in spec.reading.signals]
     text = hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()[:32]

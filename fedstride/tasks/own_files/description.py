@@ -67,19 +67,25 @@ def of_site(site: SiteData, spec: Spec, least: int, statistics: Path | None = No
     spec = without_rules(spec)
     if spec.inputs.kind is Kind.TABLE and site.is_table:
         read = counted_faults.read(site, spec)
-        found, seen, unnamed, lines, readable = read.found, read.seen, read.unnamed, read.lines, read.readable
+        examples, seen, unnamed, lines, readable = (
+            read.examples,
+            read.seen,
+            read.unnamed,
+            read.lines,
+            read.readable,
+        )
     else:
         site.check(spec)
-        found = examples_in(site, files(site, spec), spec)
-        seen, unnamed, lines, readable = [Seen(each) for each in asked_of(spec)], 0, (), True
-    if len(np.unique(found.rows, axis=0)) < least:
+        examples = examples_in(site, files(site, spec), spec)
+        seen, unnamed, lines, readable = [Seen(column) for column in asked_of(spec)], 0, (), True
+    if len(np.unique(examples.rows, axis=0)) < least:
         return Said(Description(least, few=True), lines)
     if statistics is None:
-        rows, told = _answers(found, spec, seen, least)
+        rows, told = _answers(examples, spec, seen, least)
     else:
-        rows, told = _repeated(statistics, found, spec, seen, least)
-    columns = told if site.is_of_any_form else _with_moments(told, found, spec, seen, least, (site, statistics))
-    columns = [_with_unknown(each, one, least) for each, one in zip(columns, seen, strict=True)]
+        rows, told = _repeated(statistics, examples, spec, seen, least)
+    columns = told if site.is_of_any_form else _with_moments(told, examples, spec, seen, least, (site, statistics))
+    columns = [_with_unknown(column, one, least) for column, one in zip(columns, seen, strict=True)]
     return Said(Description(least, False, rows, readable, unnamed, tuple(columns)), lines)
 
 
@@ -92,10 +98,10 @@ def description(path: str | Path, spec: Spec) -> dict[str, Any]:
     if folder := os.environ.get(PREPARED_VARIABLE):
         return dict(json.loads((Path(folder) / ANSWER).read_text()))
     site = read_form_of(resolved(path))
-    found = of_site(replace(site, path=resolved(site.path)), spec, MIN_ROWS)
-    for each in found.lines:
-        log(WARNING, "%s: %s", site.path, printable(each))
-    return found.description.flatten()
+    said = of_site(replace(site, path=resolved(site.path)), spec, MIN_ROWS)
+    for line in said.lines:
+        log(WARNING, "%s: %s", site.path, printable(line))
+    return said.description.flatten()
 
 
 def of_arrays(x: np.ndarray, y: np.ndarray, spec: Spec, least: int) -> Description:
@@ -104,9 +110,9 @@ def of_arrays(x: np.ndarray, y: np.ndarray, spec: Spec, least: int) -> Descripti
         return Description(least, few=True)
     x, spec = without_indicators(x, spec), without_rules(spec)
     marks = np.arange(len(y), dtype=np.uint64)[:, None].view(np.uint8)
-    found, seen = ReaderResult(x, y, marks, marks), [Seen(each) for each in asked_of(spec)]
-    rows, told = _answers(found, spec, seen, least)
-    return Description(least, False, rows, True, 0, tuple(_with_moments(told, found, spec, seen, least)))
+    examples, seen = ReaderResult(x, y, marks, marks), [Seen(column) for column in asked_of(spec)]
+    rows, told = _answers(examples, spec, seen, least)
+    return Description(least, False, rows, True, 0, tuple(_with_moments(told, examples, spec, seen, least)))
 
 
 def without_rules(spec: Spec) -> Spec:
@@ -130,15 +136,19 @@ def without_rules(spec: Spec) -> Spec:
 # ---------------------------------------------------------------- of columns
 
 
-def _answers(found: ReaderResult, spec: Spec, seen: Sequence[Seen], least: int) -> tuple[int, list[Told]]:
+def _answers(examples: ReaderResult, spec: Spec, seen: Sequence[Seen], least: int) -> tuple[int, list[Told]]:
     """The number of rows, and what may be said of each column, without its moments. Of an id, one row counts."""
-    _, first = np.unique(found.rows, axis=0, return_index=True) if _by_id(found) else (0, np.arange(len(found.y)))
-    values = _values(found.x[first], found.y[first], spec)
-    return len(first), [_told(one, each, least) for one, each in zip(seen, values, strict=True)]
+    _, first = (
+        np.unique(examples.rows, axis=0, return_index=True)
+        if _by_id(examples)
+        else (0, np.arange(len(examples.y)))
+    )
+    values = _values(examples.x[first], examples.y[first], spec)
+    return len(first), [_told(one, array, least) for one, array in zip(seen, values, strict=True)]
 
 
-def _by_id(found: ReaderResult) -> bool:
-    return not np.array_equal(found.rows, found.contents)
+def _by_id(examples: ReaderResult) -> bool:
+    return not np.array_equal(examples.rows, examples.contents)
 
 
 def _told(seen: Seen, values: np.ndarray | None, least: int) -> Told:
@@ -159,31 +169,31 @@ def _order(asked: DescribedColumn) -> np.ndarray:
 
 def _values(x: np.ndarray, y: np.ndarray, spec: Spec) -> list[np.ndarray | None]:
     """The values of each column of `asked_of`: float (n,), or the numbers of categories, -1 where none is."""
-    inputs, start = [each for each in asked_of(spec) if not each.predicted], 0
-    found: list[np.ndarray | None] = []
-    for each in inputs:
-        block = x[:, start : start + (len(each.categories) or 1)] if each.binned else None
-        start += len(each.categories) or 1
+    inputs, start = [column for column in asked_of(spec) if not column.predicted], 0
+    values: list[np.ndarray | None] = []
+    for column in inputs:
+        block = x[:, start : start + (len(column.categories) or 1)] if column.binned else None
+        start += len(column.categories) or 1
         if block is None:
-            found.append(None)
-        elif each.categories:
-            found.append(np.where((block == 1).any(axis=1), np.argmax(block == 1, axis=1), -1))
+            values.append(None)
+        elif column.categories:
+            values.append(np.where((block == 1).any(axis=1), np.argmax(block == 1, axis=1), -1))
         else:
-            found.append(block[:, 0].astype(np.float64))
+            values.append(block[:, 0].astype(np.float64))
     if spec.target is Target.CLASS:
-        return [*found, y.astype(np.int64)]
+        return [*values, y.astype(np.int64)]
     if spec.target is Target.LABELS:
-        return [*found, *np.where(y > 1, -1, y.astype(np.int64)).T]
+        return [*values, *np.where(y > 1, -1, y.astype(np.int64)).T]
     if spec.target is Target.SURVIVAL:
-        return [*found, y[:, 0].astype(np.float64), np.nan_to_num(y[:, 1], nan=-1).astype(np.int64)]
-    return [*found, *y.astype(np.float64).T]
+        return [*values, y[:, 0].astype(np.float64), np.nan_to_num(y[:, 1], nan=-1).astype(np.int64)]
+    return [*values, *y.astype(np.float64).T]
 
 
 # ---------------------------------------------------------------- kept
 
 
 def _repeated(
-    folder: Path, found: ReaderResult, spec: Spec, seen: Sequence[Seen], least: int
+    folder: Path, examples: ReaderResult, spec: Spec, seen: Sequence[Seen], least: int
 ) -> tuple[int, list[Told]]:
     """The same, of rows that were described before where fewer than `least` of them differ
     (`column_statistics.py`).
@@ -191,25 +201,31 @@ def _repeated(
     A column of which only a few values have come or gone is described as before, too.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found, by_id = column_statistics.with_ids(found)
-    now, sets = column_statistics.in_order(found.contents), column_statistics.sets(folder)
-    distance = {each.place: column_statistics.distance_of(now, each.rows, by_id) for each in sets}
-    near = sorted((each for each in sets if distance[each.place] < least), key=lambda each: distance[each.place])
-    keys = [_key(each) for each in seen]
-    said = next((answers for each in near if (answers := _read(each.place)).keys() >= {*keys, ROWS}), None)
+    examples, by_id = column_statistics.with_ids(examples)
+    now, sets = column_statistics.in_order(examples.contents), column_statistics.sets(folder)
+    distance = {entry.place: column_statistics.distance_of(now, entry.rows, by_id) for entry in sets}
+    near = sorted(
+        (entry for entry in sets if distance[entry.place] < least), key=lambda entry: distance[entry.place]
+    )
+    keys = [_key(column) for column in seen]
+    said = next((answers for entry in near if (answers := _read(entry.place)).keys() >= {*keys, ROWS}), None)
     if said is None:
         whole = (
-            (each, rows) for each in near if (rows := column_statistics.of_rows(found, each.rows)) is not None
+            (entry, rows)
+            for entry in near
+            if (rows := column_statistics.of_rows(examples, entry.rows)) is not None
         )
-        of, rows = next(whole, None) or (column_statistics.made(folder, now, sets), found)
+        of, rows = next(whole, None) or (column_statistics.made(folder, now, sets), examples)
         count, told = _answers(rows, spec, seen, least)
-        before = [_read(each.place) for each in sets]
-        new = {key: _unless_close(key, to_json(each), before, least) for key, each in zip(keys, told, strict=True)}
+        before = [_read(entry.place) for entry in sets]
+        new = {
+            key: _unless_close(key, to_json(column), before, least) for key, column in zip(keys, told, strict=True)
+        }
         said = {ROWS: count, **new}
         atomic.write(of.place / DESCRIBED, json.dumps(_read(of.place) | said, sort_keys=True).encode())
     else:
-        for each in near:
-            os.utime(each.place)
+        for entry in near:
+            os.utime(entry.place)
     return said[ROWS], [from_json(said[key]) for key in keys]
 
 
@@ -230,9 +246,9 @@ def _read(place: Path) -> dict[str, Any]:
 
 def _unless_close(key: str, told: Mapping[str, Any], before: Sequence[Mapping[str, Any]], least: int) -> Any:
     """What is said of a column, or what was said when it had only a few values more or less."""
-    for each in before:
-        if key in each and 0 < abs(_size(each[key]) - _size(told)) < least:
-            return each[key]
+    for answers in before:
+        if key in answers and 0 < abs(_size(answers[key]) - _size(told)) < least:
+            return answers[key]
     return told
 
 
@@ -245,7 +261,7 @@ def _size(told: Mapping[str, Any]) -> int:
 
 def _with_moments(
     told: Sequence[Told],
-    found: ReaderResult,
+    examples: ReaderResult,
     spec: Spec,
     seen: Sequence[Seen],
     least: int,
@@ -258,15 +274,15 @@ def _with_moments(
     """
     if spec.inputs.kind not in AXES:
         return list(told)
-    found, spec, measured = _there(found, spec, seen)
+    examples, spec, measured = _there(examples, spec, seen)
     if not measured:
         return list(told)
     site, folder = kept_at or (None, None)
     if site is not None and folder is not None:
-        report = column_statistics.report(folder, found, spec, form(site, spec), least)
+        report = column_statistics.report(folder, examples, spec, form(site, spec), least)
         moments = None if report is None else report.moments
     else:
-        moments = column_statistics.said(of_examples(found.x, found.y, spec), found, spec, least)
+        moments = column_statistics.said(of_examples(examples.x, examples.y, spec), examples, spec, least)
     result, start = list(told), 0
     for at in measured:
         if moments is not None and not seen[at].asked.categories and moments.count[start] > 0:
@@ -276,17 +292,17 @@ def _with_moments(
     return result
 
 
-def _there(found: ReaderResult, spec: Spec, seen: Sequence[Seen]) -> tuple[ReaderResult, Spec, list[int]]:
+def _there(examples: ReaderResult, spec: Spec, seen: Sequence[Seen]) -> tuple[ReaderResult, Spec, list[int]]:
     """The examples with the columns alone that the site has, and the places of those in `seen`.
 
     What is kept of a column that a site does not have, or not like this, would be said in a run that names it
     rightly.
     """
-    inputs = [at for at, each in enumerate(seen) if not each.asked.predicted]
-    targets = [at for at, each in enumerate(seen) if each.asked.predicted]
+    inputs = [at for at, column in enumerate(seen) if not column.asked.predicted]
+    targets = [at for at, column in enumerate(seen) if column.asked.predicted]
     measured = [at for at in inputs if seen[at].state == PRESENT]
     if not measured:
-        return found, spec, []
+        return examples, spec, []
     if spec.target is not Target.VALUES:
         targets = []
     elif any(seen[at].state != PRESENT for at in targets):
@@ -295,10 +311,10 @@ def _there(found: ReaderResult, spec: Spec, seen: Sequence[Seen]) -> tuple[Reade
         widths = [len(seen[at].asked.categories) or 1 for at in inputs]
         columns = np.repeat([seen[at].state == PRESENT for at in inputs], widths)
         named = tuple(text for text, at in zip(spec.reading.columns, inputs, strict=True) if at in measured)
-        found = replace(found, x=found.x[:, columns])
+        examples = replace(examples, x=examples.x[:, columns])
         inputs_of = Inputs(Kind.TABLE, (int(columns.sum()),))
         spec = replace(spec, inputs=inputs_of, reading=replace(spec.reading, columns=named))
-    return found, spec, [*measured, *targets]
+    return examples, spec, [*measured, *targets]
 
 
 def _with_unknown(told: Told, seen: Seen, least: int) -> Told:

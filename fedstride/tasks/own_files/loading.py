@@ -124,12 +124,12 @@ def _load(site: SiteData, spec: Spec) -> NodeData:
     key = {"source": str(site.path), "files": digest(those, site.path), **form(site, spec)}
 
     def arrays() -> dict[str, np.ndarray]:
-        found = examples_in(site, those, spec)
-        content = np.frombuffer(found.content(), np.uint8)
-        return {"x": found.x, "y": found.y, "rows": found.rows, "content": content}
+        examples = examples_in(site, those, spec)
+        content = np.frombuffer(examples.content(), np.uint8)
+        return {"x": examples.x, "y": examples.y, "rows": examples.rows, "content": content}
 
-    found = cached("own", key, arrays)
-    return NodeData(found["x"], found["y"], found["rows"], found["content"].tobytes(), site.key, order=site.order)
+    entry = cached("own", key, arrays)
+    return NodeData(entry["x"], entry["y"], entry["rows"], entry["content"].tobytes(), site.key, order=site.order)
 
 
 def files(site: SiteData, spec: Spec) -> list[tuple[Path, int]]:
@@ -175,9 +175,9 @@ def _file(site: SiteData, spec: Spec) -> Path:
 def layouts_of(spec: Spec) -> str:
     """The layouts for the task's kind of example and target, in words."""
     kind = spec.inputs.kind
-    found = [f"an {npz.SUFFIX} file with x and y"]
+    layouts = [f"an {npz.SUFFIX} file with x and y"]
     if table_file.possible(spec):
-        found.append(f"one table ({', '.join(table_file.SUFFIXES)})")
+        layouts.append(f"one table ({', '.join(table_file.SUFFIXES)})")
     if folders.possible(spec):
-        found.append(f"a folder with one subfolder of {', '.join(folders.SUFFIXES[kind])} files for each class")
-    return " or ".join(found)
+        layouts.append(f"a folder with one subfolder of {', '.join(folders.SUFFIXES[kind])} files for each class")
+    return " or ".join(layouts)

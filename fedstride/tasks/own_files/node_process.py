@@ -60,21 +60,21 @@ def prepared(wanted: Mapping[str, Any]) -> dict[str, Any]:
     site, spec, folder = _site(wanted["site"]), Spec.unflatten(wanted["form"]), Path(wanted["folder"])
     site.check(spec)
     try:
-        found = examples_in(site, files(site, spec), spec)
+        examples = examples_in(site, files(site, spec), spec)
     except DataError as error:
         raise DataError(printable(str(error))) from error
-    about_columns = Path(wanted["statistics"]), found, spec, form(site, spec), wanted["min_rows"]
+    about_columns = Path(wanted["statistics"]), examples, spec, form(site, spec), wanted["min_rows"]
     report = None if site.is_of_any_form else column_statistics.report(*about_columns)
     key = site.key or key_of(0)
-    marks = draws_of(found.rows, key)
-    for name, array in zip(ARRAYS, (found.x, found.y, marks), strict=True):
+    marks = draws_of(examples.rows, key)
+    for name, array in zip(ARRAYS, (examples.x, examples.y, marks), strict=True):
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
     about: dict[str, Any] = {
         "form": of_task(spec),
         "moments": report and report.flatten(),
         "min_rows": wanted["min_rows"],
     }
-    about["content"] = keyed(found.content(), key).hex()
+    about["content"] = keyed(examples.content(), key).hex()
     about["order"] = site.order and site.order.hex()
     (folder / FORM).write_text(json.dumps(about))
     held = {held_key(share, fold): _held(marks, share, fold) for share, fold in _divisions(wanted)}

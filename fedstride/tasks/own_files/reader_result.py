@@ -30,5 +30,5 @@ class ReaderResult:
         ids, what is read, and the ids.
         """
         by_id = not np.array_equal(self.rows, self.contents)
-        each = digests_of(self.x if by_id else self.contents, self.y)
-        return digest_of_set(np.concatenate([each, self.rows], axis=1))
+        digests = digests_of(self.x if by_id else self.contents, self.y)
+        return digest_of_set(np.concatenate([digests, self.rows], axis=1))

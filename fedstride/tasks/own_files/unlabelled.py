@@ -66,16 +66,16 @@ def of_frame(columns: Sequence[str], rows: Iterable[Sequence[Any]], spec: Spec) 
 
 def of_array(x: np.ndarray, spec: Spec, source: str = "array") -> Unlabelled:
     """The examples of an array (n, ...), in the form of an .npz file."""
-    found = stored_examples(x, spec, source)
-    return Unlabelled(found, [str(number) for number in range(1, len(found) + 1)], "row")
+    examples = stored_examples(x, spec, source)
+    return Unlabelled(examples, [str(number) for number in range(1, len(examples) + 1)], "row")
 
 
 def _joined(parts: Iterator[tuple[np.ndarray, Rows]], spec: Spec, source: Path) -> Unlabelled:
-    found = [(x, [str(number) for number in rows.numbers], rows.unit) for x, rows in parts]
-    if not found:
+    chunks = [(x, [str(number) for number in rows.numbers], rows.unit) for x, rows in parts]
+    if not chunks:
         raise DataError(f"{source} contains no examples: it has no rows")
     return Unlabelled(
-        np.concatenate([x for x, _, _ in found]), [name for _, names, _ in found for name in names], found[0][2]
+        np.concatenate([x for x, _, _ in chunks]), [name for _, names, _ in chunks for name in names], chunks[0][2]
     )
 
 
@@ -91,12 +91,12 @@ def _of_files(source: Path, spec: Spec) -> Unlabelled:
 
 
 def _possible(spec: Spec) -> str:
-    found = [f"an {npz.SUFFIX} file with x"]
+    layouts = [f"an {npz.SUFFIX} file with x"]
     if table_file.possible(spec):
-        found.append(f"a table ({', '.join(table_file.SUFFIXES)})")
+        layouts.append(f"a table ({', '.join(table_file.SUFFIXES)})")
     if spec.inputs.kind in folders.SUFFIXES:
-        found.append(f"a folder of files ({', '.join(folders.SUFFIXES[spec.inputs.kind])}), or one such file")
-    return f"it must be {' or '.join(found)}"
+        layouts.append(f"a folder of files ({', '.join(folders.SUFFIXES[spec.inputs.kind])}), or one such file")
+    return f"it must be {' or '.join(layouts)}"
 
 
 def _text(value: Any) -> str:

@@ -216,9 +216,9 @@ def _exact(
 
 def _dealt(table: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> Parts:
     """Random examples in random order: `table[k, c]` of the c-th class for client k."""
-    found: list[list[np.ndarray]] = [[] for _ in table]
+    by_client: list[list[np.ndarray]] = [[] for _ in table]
     for number, name in enumerate(np.unique(labels)):
         mixed = rng.permutation(np.flatnonzero(labels == name))
         for client, piece in enumerate(np.split(mixed, np.cumsum(table[:, number])[:-1])):
-            found[client].append(piece)
-    return [rng.permutation(np.concatenate(pieces)) for pieces in found]
+            by_client[client].append(piece)
+    return [rng.permutation(np.concatenate(pieces)) for pieces in by_client]

@@ -38,7 +38,7 @@ class Divisible:
     def without(self, left_out: np.ndarray) -> Divisible:
         """The same without the examples at these positions."""
         kept = np.delete(np.arange(self.size), left_out)
-        labels, groups = (None if each is None else each[kept] for each in (self.labels, self.groups))
+        labels, groups = (None if array is None else array[kept] for array in (self.labels, self.groups))
         return Divisible(len(kept), labels, groups, kept if self.positions is None else self.positions[kept])
 
     def needs_labels(self, partition: str) -> np.ndarray:

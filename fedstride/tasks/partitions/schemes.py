@@ -205,12 +205,12 @@ def by_group(source: Divisible, clients: int, seed: int) -> Parts:
     rng = generator(seed)
     mixed = rng.permutation(len(groups))
     if len(names) >= clients:
-        return [mixed[np.isin(groups[mixed], own)] for own in np.array_split(rng.permutation(names), clients)]
+        return [mixed[np.isin(groups[mixed], share)] for share in np.array_split(rng.permutation(names), clients)]
     holders = np.ones(len(names), dtype=np.int64)
     for _ in range(clients - len(names)):
         holders[np.argmax(counts / holders)] += 1
-    each = [mixed[groups[mixed] == name] for name in names]
-    return [part for own, many in zip(each, holders, strict=True) for part in np.array_split(own, many)]
+    members = [mixed[groups[mixed] == name] for name in names]
+    return [part for group, many in zip(members, holders, strict=True) for part in np.array_split(group, many)]
 
 
 # ---------------------------------------------------------------- nothing to divide

@@ -50,9 +50,9 @@ class ClassMoments:
 def of_examples(features: np.ndarray, labels: np.ndarray) -> ClassMoments:
     """(CC1) of one client: features (m, d), labels (m,)."""
     classes, counts = np.unique(labels, return_counts=True)
-    each = [features[labels == c].astype(np.float64) for c in classes]
-    means = np.array([rows.mean(axis=0) for rows in each])
-    deviations = [rows - mean for rows, mean in zip(each, means, strict=True)]
+    by_class = [features[labels == c].astype(np.float64) for c in classes]
+    means = np.array([rows.mean(axis=0) for rows in by_class])
+    deviations = [rows - mean for rows, mean in zip(by_class, means, strict=True)]
     covariances = np.array([d.T @ d / max(len(d) - 1, 1) for d in deviations])
     return ClassMoments(classes.astype(np.int64), counts.astype(np.int64), means, covariances)
 
@@ -95,11 +95,11 @@ def unpacked(arrays: Arrays, classes: int, size: int, most: int) -> ClassMoments
 def pooled(parts: Sequence[ClassMoments]) -> ClassMoments:
     """(CC2) and (CC3): the moments of all examples together. Their order must be fixed for equal bits."""
     classes = np.unique(np.concatenate([part.classes for part in parts]))
-    found = [
+    by_class = [
         _pooled_class([(part, int(i)) for part in parts for i in np.flatnonzero(part.classes == c)])
         for c in classes
     ]
-    counts, means, covariances = (np.array(column) for column in zip(*found, strict=True))
+    counts, means, covariances = (np.array(column) for column in zip(*by_class, strict=True))
     return ClassMoments(classes, counts, means, covariances)
 
 

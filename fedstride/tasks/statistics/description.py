@@ -65,7 +65,7 @@ def asked_of(spec: Spec) -> list[DescribedColumn]:
         columns = parsed(spec.reading.columns)
         count = spec.inputs.shape[0]
         plain = names(spec)[:count]
-        inputs = [DescribedColumn(each.name, each.categories) for each in columns] or [
+        inputs = [DescribedColumn(column.name, column.categories) for column in columns] or [
             DescribedColumn(name) for name in plain
         ]
     elif spec.inputs.kind is not Kind.TOKENS:
@@ -82,9 +82,9 @@ def _predicted(spec: Spec) -> list[DescribedColumn]:
         time, event = spec.reading.targets
         return [DescribedColumn(time, (), True), DescribedColumn(event, ("0", "1"), True)]
     given = spec.names or spec.reading.targets
-    each = given if len(given) == spec.outputs else [str(at) for at in range(spec.outputs)]
+    outputs = given if len(given) == spec.outputs else [str(at) for at in range(spec.outputs)]
     kinds = ("0", "1") if spec.target is Target.LABELS else ()
-    return [DescribedColumn(name, kinds, True) for name in each]
+    return [DescribedColumn(name, kinds, True) for name in outputs]
 
 
 @dataclass(frozen=True)
@@ -126,15 +126,15 @@ class Description:
 
     def flatten(self) -> dict[str, Any]:
         """As plain values of a message, which has no empty lists."""
-        found: dict[str, Any] = {"min_rows": self.min_rows, "few": self.few}
+        flat: dict[str, Any] = {"min_rows": self.min_rows, "few": self.few}
         if not self.few:
-            found |= {"rows": self.rows, "readable": self.readable, "unnamed": self.unnamed}
+            flat |= {"rows": self.rows, "readable": self.readable, "unnamed": self.unnamed}
             for name in ("state", "missing", "unknown", "mean", "std"):
-                found[name] = [getattr(each, name) for each in self.columns]
-            found["sizes"] = [len(each.counts) for each in self.columns]
-            found["edges"] = [edge for each in self.columns for edge in each.edges]
-            found["counts"] = [count for each in self.columns for count in each.counts]
-        return {f"description.{name}": value for name, value in found.items() if value != []}
+                flat[name] = [getattr(column, name) for column in self.columns]
+            flat["sizes"] = [len(column.counts) for column in self.columns]
+            flat["edges"] = [edge for column in self.columns for edge in column.edges]
+            flat["counts"] = [count for column in self.columns for count in column.counts]
+        return {f"description.{name}": value for name, value in flat.items() if value != []}
 
     @classmethod
     def unflatten(cls, record: Mapping[str, Any], asked: Sequence[DescribedColumn]) -> Description:
@@ -159,11 +159,13 @@ class _Reading:
         rows = self._whole("rows", self._record["description.rows"], least, MOST_ROWS)
         unnamed = self._whole("unnamed", self._record["description.unnamed"], 0, MOST_UNNAMED)
         count = len(asked)
-        sizes = self._wholes("sizes", count, 0, max([MOST + 1, *(len(each.categories) for each in asked)]))
-        widths = [max(size - 1, 0) if not each.categories else 0 for each, size in zip(asked, sizes, strict=True)]
+        sizes = self._wholes("sizes", count, 0, max([MOST + 1, *(len(column.categories) for column in asked)]))
+        widths = [
+            max(size - 1, 0) if not column.categories else 0 for column, size in zip(asked, sizes, strict=True)
+        ]
         edges = self._floats("edges", sum(widths), -LARGEST, LARGEST)
         counts = self._wholes("counts", sum(sizes), BESIDE, MOST_ROWS)
-        each = zip(
+        by_column = zip(
             self._wholes("state", count, PRESENT, OTHER),
             self._wholes("missing", count, BELOW, rows),
             self._wholes("unknown", count, BELOW, MOST_ROWS),
@@ -173,7 +175,7 @@ class _Reading:
             _cut(counts, sizes),
             strict=True,
         )
-        told = tuple(Told(*one) for one in each)
+        told = tuple(Told(*one) for one in by_column)
         for one, column in zip(told, asked, strict=True):
             _check(one, column, rows, least)
         return Description(least, False, rows, self._switch("readable"), unnamed, told)
@@ -248,8 +250,8 @@ def of_categories(places: np.ndarray, categories: int, least: int) -> Told:
     if not total:
         return Told(missing=missing)
     counts = np.bincount(present, minlength=categories).tolist()
-    each = zip(withheld(counts, least), scaled(counts, total), strict=True)
-    return Told(missing=missing, counts=tuple(said if said < 0 else count for said, count in each))
+    pairs = zip(withheld(counts, least), scaled(counts, total), strict=True)
+    return Told(missing=missing, counts=tuple(said if said < 0 else count for said, count in pairs))
 
 
 def _missing(rows: int, present: int, least: int) -> tuple[int, int]:
@@ -278,19 +280,19 @@ def scaled(counts: Sequence[int], total: int) -> list[int]:
 
 def withheld(counts: Sequence[int], least: int) -> list[int]:
     """The counts of categories, with BELOW and BESIDE in place of those that are not said."""
-    found = [count if count >= least else BELOW for count in counts]
-    together = sum(count for count, said in zip(counts, found, strict=True) if said == BELOW)
+    shown = [count if count >= least else BELOW for count in counts]
+    together = sum(count for count, said in zip(counts, shown, strict=True) if said == BELOW)
     for at in sorted(range(len(counts)), key=lambda at: counts[at]):
         if not 0 < together < least:
             break
-        if found[at] != BELOW:
-            found[at], together = BESIDE, together + counts[at]
-    return found
+        if shown[at] != BELOW:
+            shown[at], together = BESIDE, together + counts[at]
+    return shown
 
 
 def to_json(told: Told) -> dict[str, Any]:
     """As values of JSON."""
-    return {each.name: getattr(told, each.name) for each in fields(told)}
+    return {field.name: getattr(told, field.name) for field in fields(told)}
 
 
 def from_json(values: Mapping[str, Any]) -> Told:

@@ -83,26 +83,26 @@ def _edges(cells: np.ndarray, least: int) -> np.ndarray:
     step = 2.0 ** max(math.frexp(float(inner[-1] - inner[0]))[1] - 1 - STEP_BITS, finest)
     possible = (np.unique(np.floor(inner / step - 0.5)) + 1.5) * step  # the next one above each cell
     upto = np.searchsorted(cells, possible)
-    found: list[int] = []
+    places: list[int] = []
     done = 0
-    while len(found) < MOST_BINS - 1:
-        size = max(least, -(-(total - done) // (MOST_BINS - len(found))))
+    while len(places) < MOST_BINS - 1:
+        size = max(least, -(-(total - done) // (MOST_BINS - len(places))))
         at = int(np.searchsorted(upto, done + size))
         if at == len(upto) or total - int(upto[at]) < least:
             break
-        found.append(at)
+        places.append(at)
         done = int(upto[at])
-    return np.asarray(possible[found], np.float64)
+    return np.asarray(possible[places], np.float64)
 
 
 def median(sites: Sequence[Cells]) -> Median | None:
     """The median of the cells of all sites; None if no site has two bins."""
-    told = [each for each in sites if len(each.edges)]
+    told = [site for site in sites if len(site.edges)]
     if not told:
         return None
-    knots = np.unique(np.concatenate([each.edges for each in told]))
-    lower, upper = (sum(_below(each, knots, side) for each in sites) for side in ("right", "left"))
-    half = sum(float(each.counts.sum()) for each in sites) / 2
+    knots = np.unique(np.concatenate([site.edges for site in told]))
+    lower, upper = (sum(_below(site, knots, side) for site in sites) for side in ("right", "left"))
+    half = sum(float(site.counts.sum()) for site in sites) / 2
     least = knots[upper < half].max(initial=-math.inf)
     most = knots[lower > half].min(initial=math.inf)
     value = float(np.clip(_even(told, knots), least, most))
@@ -123,12 +123,12 @@ def _below(site: Cells, knots: np.ndarray, side: str) -> Any:
 def _even(sites: Sequence[Cells], knots: np.ndarray) -> float:
     """The median if the cells of a bin are spread evenly over it, and those of an open one are at its edge."""
     before, upto = np.zeros(len(knots)), np.zeros(len(knots))  # without and with the cells at a knot
-    for each in sites:
-        at_edge = np.cumsum(each.counts)[:-1]
-        inside = np.interp(knots, each.edges, at_edge, left=0.0, right=float(each.counts.sum()))
-        before += np.where(knots == each.edges[0], 0.0, inside)
-        upto += np.where(knots == each.edges[-1], each.counts.sum(), inside)
-    half = sum(float(each.counts.sum()) for each in sites) / 2
+    for site in sites:
+        at_edge = np.cumsum(site.counts)[:-1]
+        inside = np.interp(knots, site.edges, at_edge, left=0.0, right=float(site.counts.sum()))
+        before += np.where(knots == site.edges[0], 0.0, inside)
+        upto += np.where(knots == site.edges[-1], site.counts.sum(), inside)
+    half = sum(float(site.counts.sum()) for site in sites) / 2
     at = int(np.argmax(upto >= half))
     if at == 0 or before[at] < half:
         return float(knots[at])
@@ -143,16 +143,16 @@ def packed(columns: Sequence[Cells]) -> list[float]:
     """The bins of all columns as one list: of each their number, the inner edges, and the numbers of cells."""
     return [
         number
-        for each in columns
-        for number in (float(len(each.counts)), *each.edges.tolist(), *each.counts.tolist())
+        for column in columns
+        for number in (float(len(column.counts)), *column.edges.tolist(), *column.counts.tolist())
     ]
 
 
 def unpacked(numbers: object, columns: int) -> list[Cells]:
     """The bins of so many columns. Raises ReplyError for what cannot be bins that `packed` wrote."""
-    if not isinstance(numbers, list) or not all(type(each) is float for each in numbers):
+    if not isinstance(numbers, list) or not all(type(number) is float for number in numbers):
         raise ReplyError("the bins of columns are not a list of numbers")
-    found, start = [], 0
+    bins, start = [], 0
     for _ in range(columns):
         size = numbers[start] if start < len(numbers) else -1.0
         if not (0 <= size <= MOST_BINS and size == int(size)):
@@ -160,11 +160,11 @@ def unpacked(numbers: object, columns: int) -> list[Cells]:
         inner = max(int(size) - 1, 0)
         edges = np.array(numbers[start + 1 : start + 1 + inner])
         counts = np.array(numbers[start + 1 + inner : start + 1 + inner + int(size)])
-        found.append(_checked(Cells(edges, counts), int(size)))
+        bins.append(_checked(Cells(edges, counts), int(size)))
         start += 1 + inner + int(size)
     if start != len(numbers):
         raise ReplyError(f"{len(numbers)} numbers for the bins of {columns} columns, which have {start}")
-    return found
+    return bins
 
 
 def _checked(cells: Cells, size: int) -> Cells:

@@ -67,7 +67,7 @@ def moments(x: np.ndarray, spec: Spec) -> Moments:
     if spec.inputs.kind is Kind.TABLE:
         columns = [_moments(x[:, [at]], spec) for at in range(x.shape[1])]
         return Moments(
-            *(np.concatenate(each) for each in zip(*(vars(one).values() for one in columns), strict=True))
+            *(np.concatenate(arrays) for arrays in zip(*(vars(one).values() for one in columns), strict=True))
         )
     return _moments(x, spec)
 
@@ -83,16 +83,16 @@ def pooled(parts: Sequence[Moments]) -> Moments:
     return reduce(_combined, parts)
 
 
-def normalisation(found: Moments) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def normalisation(total: Moments) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """(mean, standard deviation) of each column, for a `Spec`.
 
     The standard deviation is 1 if it is below what float32 can tell apart at this mean, or if there are no values:
     such a column becomes zero and not infinite.
     """
-    std = np.sqrt(found.squares / np.maximum(found.count, 1.0))
+    std = np.sqrt(total.squares / np.maximum(total.count, 1.0))
     limits = np.finfo(np.float32)
-    varies = std > np.maximum(limits.eps * np.abs(found.mean), limits.tiny)
-    return tuple(found.mean.tolist()), tuple(np.where(varies, std, 1.0).tolist())
+    varies = std > np.maximum(limits.eps * np.abs(total.mean), limits.tiny)
+    return tuple(total.mean.tolist()), tuple(np.where(varies, std, 1.0).tolist())
 
 
 def _of(values: np.ndarray, axes: tuple[int, ...]) -> Moments:

@@ -43,8 +43,8 @@ class Report:
         columns = len(medians_of(spec))
         if columns and BINS not in record:
             raise ReplyError(f"{BINS} is missing")
-        found = medians.unpacked(record[BINS], columns) if columns else ()
-        return cls(Moments.unflatten(record, len(names(spec))), found)
+        bins = medians.unpacked(record[BINS], columns) if columns else ()
+        return cls(Moments.unflatten(record, len(names(spec))), bins)
 
 
 def report(x: np.ndarray, y: np.ndarray, spec: Spec, min_rows: int = 1) -> Report:
@@ -59,17 +59,17 @@ def of_examples(x: np.ndarray, y: np.ndarray, spec: Spec) -> Moments:
     if spec.target is not Target.VALUES:
         return inputs
     targets = moments(y, Spec(Inputs(Kind.TABLE, y.shape[1:]), spec.outputs))
-    each = zip(vars(inputs).values(), vars(targets).values(), strict=True)
-    return Moments(*(np.concatenate(pair) for pair in each))
+    pairs = zip(vars(inputs).values(), vars(targets).values(), strict=True)
+    return Moments(*(np.concatenate(pair) for pair in pairs))
 
 
 def names(spec: Spec) -> list[str]:
     """The names of what `of_examples` has moments of, for messages to people."""
-    own = list(spec.reading.signals)
-    own += [each for column in spec.reading.parsed for each in (column.categories or [column.name])]
+    columns = list(spec.reading.signals)
+    columns += [name for column in spec.reading.parsed for name in (column.categories or [column.name])]
     count = spec.inputs.shape[0 if spec.inputs.kind in (Kind.IMAGE, Kind.SIGNAL) else -1]
     count -= len(spec.reading.indicators)
-    inputs = own if len(own) == count else [str(number) for number in range(count)]
+    inputs = columns if len(columns) == count else [str(number) for number in range(count)]
     targets = spec.names or spec.reading.targets
     return [*inputs, *(targets if spec.target is Target.VALUES else ())]
 
@@ -92,24 +92,24 @@ def medians_of(spec: Spec) -> dict[str, int]:
     return places
 
 
-def statistics(found: Moments, spec: Spec) -> dict[str, list[float]]:
+def statistics(total: Moments, spec: Spec) -> dict[str, list[float]]:
     """Mean and standard deviation of inputs and of values to predict, for `Spec.with_statistics`.
 
     Without those that the Spec already has.
     """
-    mean, std = (list(each) for each in normalisation(found))
+    mean, std = (list(values) for values in normalisation(total))
     inputs = len(mean) - (spec.outputs if spec.target is Target.VALUES else 0)
     as_they_are = len(spec.reading.indicators)
-    each = {
+    by_name = {
         "mean": [*mean[:inputs], *[0.0] * as_they_are],
         "std": [*std[:inputs], *[1.0] * as_they_are],
         "target_mean": mean[inputs:],
         "target_std": std[inputs:],
     }
-    return {name: values for name, values in each.items() if values and not getattr(spec, name)}
+    return {name: values for name, values in by_name.items() if values and not getattr(spec, name)}
 
 
-def fill(found: Mapping[str, float], mean: Sequence[float], spec: Spec) -> dict[str, list[float]]:
+def fill(by_column: Mapping[str, float], mean: Sequence[float], spec: Spec) -> dict[str, list[float]]:
     """What replaces missing numbers, for `Spec.with_statistics`: these medians of columns, else `mean`.
 
     Empty if the Spec already has it, or no column needs it.
@@ -117,7 +117,7 @@ def fill(found: Mapping[str, float], mean: Sequence[float], spec: Spec) -> dict[
     if spec.fill or not spec.reading.has_medians:
         return {}
     values, places = list(mean), medians_of(spec)
-    for name, value in found.items():
+    for name, value in by_column.items():
         values[places[name]] = value
     return {"fill": values}
 
@@ -130,10 +130,10 @@ def varies(spec: Spec) -> dict[str, Varies]:
     if not spec.federated:
         return {}
     nothing = np.zeros(len(names(spec)))
-    found = statistics(Moments(nothing, nothing, nothing), spec)
-    found |= fill({}, [0.0] * spec.inputs.shape[0], spec)
+    by_name = statistics(Moments(nothing, nothing, nothing), spec)
+    by_name |= fill({}, [0.0] * spec.inputs.shape[0], spec)
     most = sys.float_info.max
     return {
         f"spec.{name}": Varies("float", -most, most, most_values=len(values), once=True)
-        for name, values in found.items()
+        for name, values in by_name.items()
     }

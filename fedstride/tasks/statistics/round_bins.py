@@ -52,19 +52,19 @@ def bins_of(values: np.ndarray, least: int) -> tuple[list[float], list[int]]:
 
 
 def _edges(ordered: np.ndarray, enough: int) -> list[float]:
-    found: list[float] = []
+    edges: list[float] = []
     at = int(np.searchsorted(ordered, 0.0, side="left"))
     if at >= enough and len(ordered) - at >= enough:
-        found.append(0.0)
+        edges.append(0.0)
         above, below = ordered[at:], -ordered[:at][::-1]
     else:
         above, below = (ordered, ordered[:0]) if len(ordered) - at >= at else (ordered[:0], -ordered[::-1])
-    _split(above, enough, False, found)
-    _split(below, enough, True, found)
-    return found
+    _split(above, enough, False, edges)
+    _split(below, enough, True, edges)
+    return edges
 
 
-def _split(ordered: np.ndarray, enough: int, negative: bool, found: list[float]) -> None:
+def _split(ordered: np.ndarray, enough: int, negative: bool, edges: list[float]) -> None:
     """Add the edges above 0 for these values, or those below 0 for the values whose negatives these are."""
     waiting = [(ZERO, INFINITE, 0, len(ordered))]
     side = "right" if negative else "left"  # -x < -e is x > e: an edge belongs to the bin above it
@@ -75,7 +75,7 @@ def _split(ordered: np.ndarray, enough: int, negative: bool, found: list[float])
         edge = value_of(middle)
         at = min(max(int(np.searchsorted(ordered, edge, side=side)), start), end)  # type: ignore[call-overload]
         if min(at - start, end - at) >= enough:
-            found.append(-edge if negative else edge)
+            edges.append(-edge if negative else edge)
             waiting += [(low, middle, start, at), (middle, high, at, end)]
         elif at - start >= end - at:
             waiting.append((low, middle, start, end))
@@ -94,7 +94,7 @@ def roundest(low: Place, high: Place) -> Place | None:
     for step in STEPS:
         inside = range((first // step + 1) * step, last, step)
         if inside:
-            return min(inside, key=lambda each: abs(2 * each - first - last)), power
+            return min(inside, key=lambda number: abs(2 * number - first - last)), power
     return None
 
 

@@ -52,8 +52,8 @@ class Chosen(NamedTuple):
 
 def mean_losses(loss: Loss, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
     """(clients,): the mean of `loss` over each client's own examples. `outputs`: (clients, longest, ...)."""
-    each = loss(outputs.flatten(0, 1), batch.y.flatten(0, 1), reduction="none").view(batch.mask.shape)
-    return torch.where(batch.mask, each, 0.0).sum(1) / batch.mask.sum(1)
+    losses = loss(outputs.flatten(0, 1), batch.y.flatten(0, 1), reduction="none").view(batch.mask.shape)
+    return torch.where(batch.mask, losses, 0.0).sum(1) / batch.mask.sum(1)
 
 
 class Batches:
@@ -68,13 +68,13 @@ class Batches:
         device = self._examples.device
         self._x, self._y, rows, self.stay = _stored(jobs, positions, device)
         # Copied once for all steps: each copy to a GPU waits for it.
-        columns = [[each[n] for each in rows if len(each) > n] for n in range(max(map(len, rows)))]
-        self._counts = [[len(each) for each in column] for column in columns]
-        own = [_own(counts) for counts in self._counts]
-        filled = [_filled_up(column, mask) for column, mask in zip(columns, own, strict=True)]
-        sizes = [each.size for each in filled]
-        flat = (np.concatenate([each.reshape(-1) for each in part]) for part in (filled, own))
-        self._chosen, self._masks = (torch.split(torch.from_numpy(each).to(device), sizes) for each in flat)
+        columns = [[of_client[n] for of_client in rows if len(of_client) > n] for n in range(max(map(len, rows)))]
+        self._counts = [[len(batch) for batch in column] for column in columns]
+        masks = [_own(counts) for counts in self._counts]
+        filled = [_filled_up(column, mask) for column, mask in zip(columns, masks, strict=True)]
+        sizes = [array.size for array in filled]
+        flat = (np.concatenate([array.reshape(-1) for array in part]) for part in (filled, masks))
+        self._chosen, self._masks = (torch.split(torch.from_numpy(array).to(device), sizes) for array in flat)
 
     @property
     def stored(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -96,7 +96,7 @@ class Batches:
         shape = chosen.mask.shape
         x, y = self._examples.prepared(self._x[chosen.rows], self._y[chosen.rows])
         x = self._changed(x, number, chosen.counts, shape[1])
-        x, y = (each.view(*shape, *each.shape[1:]) for each in (x, y))
+        x, y = (tensor.view(*shape, *tensor.shape[1:]) for tensor in (x, y))
         return Batch(x, y, chosen.mask, chosen.counts)
 
     def _changed(self, x: torch.Tensor, number: Number, counts: Sequence[int], longest: int) -> torch.Tensor:
@@ -109,7 +109,7 @@ class Batches:
             drawn(count, names, seed=job.seed, server_round=job.server_round, client=job.client_id, step=step)
             for job, count in zip(self._jobs, counts, strict=False)
         ]
-        columns = [[_filled(draw, longest) for draw in each] for each in zip(*of_clients, strict=True)]
+        columns = [[_filled(draw, longest) for draw in draws] for draws in zip(*of_clients, strict=True)]
         return changed(x, names, [np.concatenate(column, axis=-1) for column in columns])
 
 
@@ -123,11 +123,11 @@ def _stored(
     """x and y on the device, the rows, and whether they stay there: all examples, else those that are used."""
     first = jobs[0].examples
     if all(job.examples.x is first.x and job.examples.y is first.y for job in jobs):
-        found = examples_on_gpu.copies((first.x, first.y), device)
-        if found is not None:
+        copies = examples_on_gpu.copies((first.x, first.y), device)
+        if copies is not None:
             members = [job.examples.members for job in jobs]
-            rows = [[own[step] for step in steps] for own, steps in zip(members, positions, strict=True)]
-            return found[0], found[1], rows, True
+            rows = [[indices[step] for step in steps] for indices, steps in zip(members, positions, strict=True)]
+            return copies[0], copies[1], rows, True
     return *_gathered(jobs, positions, device), False
 
 
@@ -139,27 +139,27 @@ def _gathered(
     x, y = list[np.ndarray](), list[np.ndarray]()
     for job, of_client in zip(jobs, positions, strict=True):
         used, where = np.unique(np.concatenate(list(of_client)), return_inverse=True)
-        ends = np.cumsum([len(each) for each in of_client])[:-1]
+        ends = np.cumsum([len(step) for step in of_client])[:-1]
         rows.append(np.split(where + start, ends))
         members = job.examples.members[used]
         x.append(job.examples.x[members])
         y.append(job.examples.y[members])
         start += len(used)
-    stored_x, stored_y = (torch.from_numpy(np.concatenate(each)).to(device) for each in (x, y))
+    stored_x, stored_y = (torch.from_numpy(np.concatenate(arrays)).to(device) for arrays in (x, y))
     return stored_x, stored_y, rows
 
 
 def _own(counts: Sequence[int]) -> np.ndarray:
     """bool (clients, longest): which examples of the filled batches are a client's own."""
-    found: np.ndarray = np.arange(max(counts)) < np.array(counts)[:, None]
-    return found
+    mask: np.ndarray = np.arange(max(counts)) < np.array(counts)[:, None]
+    return mask
 
 
-def _filled_up(rows: Sequence[np.ndarray], own: np.ndarray) -> np.ndarray:
-    """The rows of each client, (clients, longest): shorter ones repeat their first. `own`: see `_own`."""
-    found = np.repeat(np.array([each[0] for each in rows])[:, None], own.shape[1], axis=1)
-    found[own] = np.concatenate(rows)
-    return found
+def _filled_up(rows: Sequence[np.ndarray], mask: np.ndarray) -> np.ndarray:
+    """The rows of each client, (clients, longest): shorter ones repeat their first. `mask`: see `_own`."""
+    filled = np.repeat(np.array([of_client[0] for of_client in rows])[:, None], mask.shape[1], axis=1)
+    filled[mask] = np.concatenate(rows)
+    return filled
 
 
 def _filled(draw: np.ndarray, longest: int) -> np.ndarray:

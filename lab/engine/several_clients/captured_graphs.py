@@ -36,28 +36,28 @@ class Steps:
 
     def do(self, form: Hashable, inputs: Sequence[torch.Tensor], act: Act) -> None:
         """act(inputs). `form`: what of a step is not in the values of its inputs, with their shapes."""
-        found = self._graphs.get(form)
-        if found is None and form in self._seen and self._possible and len(self._graphs) < MOST:
-            found = self._captured(form, inputs, act)
-        if found is None:
+        captured = self._graphs.get(form)
+        if captured is None and form in self._seen and self._possible and len(self._graphs) < MOST:
+            captured = self._captured(form, inputs, act)
+        if captured is None:
             self._seen.add(form)
             act(inputs)
             return
-        for mine, given in zip(found.inputs, inputs, strict=True):
+        for mine, given in zip(captured.inputs, inputs, strict=True):
             mine.copy_(given)
-        found.graph.replay()
+        captured.graph.replay()
 
     def _captured(self, form: Hashable, inputs: Sequence[torch.Tensor], act: Act) -> _Graph | None:
         """The graph; None if this function cannot be captured, or if there is not enough memory for it."""
-        own, graph = [each.clone() for each in inputs], torch.cuda.CUDAGraph()
-        shared = next((each.graph.pool() for each in self._graphs.values()), None)  # they run one after the other
+        copies, graph = [tensor.clone() for tensor in inputs], torch.cuda.CUDAGraph()
+        shared = next((step.graph.pool() for step in self._graphs.values()), None)  # they run one after the other
         try:
             with torch.cuda.graph(graph, pool=shared):
-                act(own)
+                act(copies)
         except Exception as error:  # nothing was computed
             self._possible = False
             reason = " ".join(str(error).split())[:200]
             logs.log(WARNING, "steps are launched one operation after the other: %s", reason)
             return None
-        self._graphs[form] = _Graph(own, graph)
+        self._graphs[form] = _Graph(copies, graph)
         return self._graphs[form]

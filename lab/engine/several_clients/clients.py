@@ -69,8 +69,8 @@ class Trained:
         On the device they are views of one tensor with the weights of all clients that trained together: who keeps
         one view keeps the memory of all.
         """
-        own = self.arrays
-        return {name: own[name] if stays else host(own[name]).copy() for name in names}
+        arrays = self.arrays
+        return {name: arrays[name] if stays else host(arrays[name]).copy() for name in names}
 
 
 class Received:
@@ -138,8 +138,8 @@ class _Later(Work):
         """This job after the training."""
         later = object.__new__(cls)
         later.__dict__.update(vars(job), _network=job.model, _trained=trained)
-        for found in ("model", *DERIVED):
-            later.__dict__.pop(found, None)
+        for name in ("model", *DERIVED):
+            later.__dict__.pop(name, None)
         return later
 
     def __getattr__(self, name: str) -> Any:
@@ -175,14 +175,14 @@ def finish(started: Started, trained: Trained, since: float, *, stays: bool = Fa
 def key(started: Started) -> Hashable:
     """What clients that are trained together have in common."""
     job, plan, examples = started.job, started.begun.plan, started.job.examples
-    found: list[Any] = [*plan.corrections, plan.logits, plan.pull]
-    made_of = [each for each in found if isinstance(each, plan_parts.Piece)]
+    pieces: list[Any] = [*plan.corrections, plan.logits, plan.pull]
+    made_of = [piece for piece in pieces if isinstance(piece, plan_parts.Piece)]
     return (
         id(job.model),
         (job.lr, job.client.momentum, job.client.weight_decay),
         None if plan.step_factors is None else tuple(plan.step_factors),
         plan.displacement is None,
-        tuple(plan_parts.signature(each) for each in made_of),
+        tuple(plan_parts.signature(piece) for piece in made_of),
         job.augmentation,
         (examples.spec.text, id(examples.goal.loss)),
         (examples.x.dtype, examples.x.shape[1:], examples.y.dtype, examples.y.shape[1:]),
@@ -199,7 +199,7 @@ def weights_of(model: nn.Module) -> Weights:
 
 def size_of(weights: Weights) -> int:
     """The bytes of these weights."""
-    return sum(tensor.nbytes for each in (weights.parameters, weights.buffers) for tensor in each.values())
+    return sum(tensor.nbytes for tensors in (weights.parameters, weights.buffers) for tensor in tensors.values())
 
 
 @torch.no_grad()

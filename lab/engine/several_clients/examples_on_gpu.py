@@ -34,7 +34,7 @@ def kept(arrays: Sequence[np.ndarray], device: torch.device, free: int) -> list[
         _kept[key] = array, torch.tensor(array, device=device)
     for key in keys:
         _kept[key] = _kept.pop(key)  # the last ones are those that were used last
-    found = [_kept[key][1] for key in keys]
+    tensors = [_kept[key][1] for key in keys]
     for old in list(_kept)[:-MOST]:
         del _kept[old]
-    return found
+    return tensors

@@ -62,12 +62,12 @@ class GeneratorDraws:
         rows, rest = divmod(shape[0], self.longest)
         if rest or not rows:
             raise ValueError("dropout is only stacked where the examples are the first axis")
-        found = torch.zeros((len(self.counts), *shape), dtype=like.dtype, device=like.device)
+        kept = torch.zeros((len(self.counts), *shape), dtype=like.dtype, device=like.device)
         for client, (generator, count) in enumerate(zip(self.generators, self.counts, strict=True)):
-            own = found[client, : rows * count]
-            drawn = place_images(torch.empty_like(own)) if images else own
-            own.copy_(drawn.bernoulli_(1.0 - p, generator=generator))
-        return found.div_(1.0 - p) if p < 1.0 else found
+            part = kept[client, : rows * count]
+            drawn = place_images(torch.empty_like(part)) if images else part
+            part.copy_(drawn.bernoulli_(1.0 - p, generator=generator))
+        return kept.div_(1.0 - p) if p < 1.0 else kept
 
 
 class _Keep(torch.autograd.Function):
@@ -160,11 +160,11 @@ class Functions:
             if input.device.type != "cpu":  # what a convolution of patches returns has another layout
                 input = input.contiguous()  # noqa: A001 (torch's name)
             return self._batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-        own = _along(self.mask, input).to(input.dtype)
+        mask = _along(self.mask, input).to(input.dtype)
         axes = [axis for axis in range(input.dim()) if axis != 1]
         count = self.mask.sum() * (input.numel() // (input.shape[0] * input.shape[1]))
-        mean = (input * own).sum(axes) / count
-        var = ((input - _channels(mean, input)).square() * own).sum(axes) / count
+        mean = (input * mask).sum(axes) / count
+        var = ((input - _channels(mean, input)).square() * mask).sum(axes) / count
         if running_mean is not None and running_var is not None:
             single = count == 1
             mean, var = torch.where(single, running_mean, mean), torch.where(single, running_var, var)
@@ -261,9 +261,9 @@ class Functions:
         Raises ValueError for others.
         """
         x, states, weights, biased, layers, dropout, training, both, batch_first = arguments
-        each = 4 if biased else 2
+        per_direction = 4 if biased else 2
         directions = 2 if both else 1
-        if isinstance(biased, (list, tuple)) or len(weights) != each * layers * directions:
+        if isinstance(biased, (list, tuple)) or len(weights) != per_direction * layers * directions:
             raise ValueError("packed sequences and projections of an LSTM are not stacked")
         if dropout and training and layers > 1:
             raise ValueError("dropout between the layers of an LSTM is not stacked")
@@ -273,9 +273,9 @@ class Functions:
             outputs = []
             for direction in range(directions):
                 i = layer * directions + direction
-                own = weights[i * each : (i + 1) * each]
-                found, end = _lstm_layer(x, states[0][i], states[1][i], own, reverse=direction == 1)
-                outputs.append(found)
+                layer_weights = weights[i * per_direction : (i + 1) * per_direction]
+                output, end = _lstm_layer(x, states[0][i], states[1][i], layer_weights, reverse=direction == 1)
+                outputs.append(output)
                 last.append(end)
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
         h, c = (torch.stack(each_end) for each_end in zip(*last, strict=True))

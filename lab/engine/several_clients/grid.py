@@ -57,11 +57,11 @@ class TogetherGrid(LocalGrid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """All replies, in the order of the messages; `timeout` has no effect here."""
         waiting = list(self.push_messages(messages))
-        found: dict[str, Message] = {}
-        while len(found) < len(waiting):
-            pulled = self.pull_messages(set(waiting) - set(found))
-            found |= {reply.metadata.reply_to_message_id: reply for reply in pulled}
-        return [found[message_id] for message_id in waiting]
+        replies: dict[str, Message] = {}
+        while len(replies) < len(waiting):
+            pulled = self.pull_messages(set(waiting) - set(replies))
+            replies |= {reply.metadata.reply_to_message_id: reply for reply in pulled}
+        return [replies[message_id] for message_id in waiting]
 
     def _size_for(self, messages: Sequence[Message]) -> int:
         """The number of clients of a round to train at once. On a GPU the first one shows it."""
@@ -81,9 +81,9 @@ class TogetherGrid(LocalGrid):
 
     def _measured(self, started: Started, clients: int) -> int:
         room = memory.measured(started, clients if self._stays(started) else 0)
-        each, free = (size / 2**20 for size in (room.each, room.free))
+        need, free = (size / 2**20 for size in (room.per_client, room.free))
         self._say(
-            f"{room.clients} clients train at once: each needs {each:.0f} MiB of the GPU, and {free:.0f} are free"
+            f"{room.clients} clients train at once: each needs {need:.0f} MiB of the GPU, and {free:.0f} are free"
         )
         return room.clients
 
@@ -109,11 +109,13 @@ class TogetherGrid(LocalGrid):
     def _groups(self, ready: Sequence[_Ready]) -> list[list[_Ready]]:
         """Clients that can be trained together; one that must train alone is a group of its own."""
         groups: dict[Any, list[_Ready]] = {}
-        for each in ready:
-            reason = each.started.begun.methods.obstacle()
+        for client in ready:
+            reason = client.started.begun.methods.obstacle()
             if reason:
                 self._say(f"{reason}, so its clients train one after the other")
-            groups.setdefault(("alone", each.number) if reason else clients.key(each.started), []).append(each)
+            groups.setdefault(("alone", client.number) if reason else clients.key(client.started), []).append(
+                client
+            )
         return list(groups.values())
 
     def _trained(self, group: Sequence[_Ready]) -> dict[int, Message]:
@@ -123,7 +125,7 @@ class TogetherGrid(LocalGrid):
             return self._alone(group)
         trained: list[clients.Trained] = []
         try:
-            trained = training.train_together([each.started for each in group], kept=self._kept)
+            trained = training.train_together([client.started for client in group], kept=self._kept)
         except torch.OutOfMemoryError:
             pass  # handled below, where the error no longer holds the memory
         except (Exception, SystemExit) as error:
@@ -139,13 +141,13 @@ class TogetherGrid(LocalGrid):
             return self._trained(group[:half]) | self._trained(group[half:])
         share = (time.perf_counter() - since) / len(group)
         replies = {}
-        for each, result in zip(group, trained, strict=True):
+        for client, result in zip(group, trained, strict=True):
             try:
-                began = time.perf_counter() - each.seconds - share
-                stays = self._stays(each.started)
-                replies[each.number] = clients.finish(each.started, result, began, stays=stays)
+                began = time.perf_counter() - client.seconds - share
+                stays = self._stays(client.started)
+                replies[client.number] = clients.finish(client.started, result, began, stays=stays)
             except (Exception, SystemExit) as error:
-                replies[each.number] = failure(each.message, f"{type(error).__name__}: {error}")
+                replies[client.number] = failure(client.message, f"{type(error).__name__}: {error}")
         return replies
 
     def _stays(self, started: Started) -> bool:
@@ -157,7 +159,7 @@ class TogetherGrid(LocalGrid):
         return flipped(job) if FLIPS in context.node_config else job
 
     def _alone(self, group: Sequence[_Ready]) -> dict[int, Message]:
-        return {each.number: self._deliver(each.message) for each in group}
+        return {client.number: self._deliver(client.message) for client in group}
 
     def _say(self, text: str) -> None:
         if text not in self._said:

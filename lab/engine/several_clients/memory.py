@@ -17,15 +17,15 @@ class Room(NamedTuple):
     """The number of clients, and bytes: of each, and free ones."""
 
     clients: int
-    each: int
+    per_client: int
     free: int
 
 
 def fitting(free: int, one: int, two: int) -> Room:
     """The room in `free` bytes if one client needs `one` bytes and two need `two`; at least one client."""
-    each = max(two - one, 1)
-    shared = max(one - each, 0)
-    return Room(max(1, (int(SHARE * free) - shared) // each), each, free)
+    per_client = max(two - one, 1)
+    shared = max(one - per_client, 0)
+    return Room(max(1, (int(SHARE * free) - shared) // per_client), per_client, free)
 
 
 def measured(client: Started, staying: int = 0) -> Room:

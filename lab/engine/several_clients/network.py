@@ -46,11 +46,11 @@ def _places(model: nn.Module) -> dict[str, list[str]]:
     A tensor can be that of two modules. A module can have two names, of which one is here: torch, which knows the
     first case, would replace the tensor twice in the second one, and put back a wrong one.
     """
-    found: dict[int, tuple[str, list[str]]] = {}
+    names: dict[int, tuple[str, list[str]]] = {}
     for prefix, module in model.named_modules():  # each module once
-        own = {**dict(module._parameters), **dict(module._buffers)}
-        for leaf, tensor in own.items():
+        tensors = {**dict(module._parameters), **dict(module._buffers)}
+        for leaf, tensor in tensors.items():
             if tensor is not None:
                 name = f"{prefix}.{leaf}" if prefix else leaf
-                found.setdefault(id(tensor), (name, []))[1].append(name)
-    return dict(found.values())
+                names.setdefault(id(tensor), (name, []))[1].append(name)
+    return dict(names.values())

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import torch
 
-GOLDEN, FIRST, SECOND = (each - 2**64 for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+GOLDEN, FIRST, SECOND = (number - 2**64 for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 """SplitMix64's constants, as int64."""
 
 DRAWS, CALLS = 1 << 32, 1 << 12
@@ -54,7 +54,7 @@ class CountedDraws:
         count = math.prod(shape)
         if count > DRAWS or self._calls >= CALLS:
             raise ValueError(f"dropout of {count} values, call {self._calls} of a step, is not stacked")
-        found = drawn(self._keys, (self._step * CALLS + self._calls) * DRAWS, count)
+        draws = drawn(self._keys, (self._step * CALLS + self._calls) * DRAWS, count)
         self._calls += 1
-        kept = (found >= round(p * 2**53)).view(-1, *shape).to(like.dtype)
+        kept = (draws >= round(p * 2**53)).view(-1, *shape).to(like.dtype)
         return kept.div_(1.0 - p) if p < 1.0 else kept

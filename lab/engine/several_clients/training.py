@@ -47,8 +47,8 @@ def train_together(
     if kept is not None:
         training = kept.in_place(training)
     training.run()
-    found = dict(zip(order, training.results(), strict=True))
-    return [found[i] for i in range(len(clients))]
+    trained = dict(zip(order, training.results(), strict=True))
+    return [trained[i] for i in range(len(clients))]
 
 
 class Kept:
@@ -69,16 +69,16 @@ class Kept:
         if not new.can_be_kept:
             return new
         form = new.form
-        found = self._trainings.pop(form, None)
-        if found is None:
-            found = new
-            found.graphs = Steps()
+        training = self._trainings.pop(form, None)
+        if training is None:
+            training = new
+            training.graphs = Steps()
         else:
-            found.become(new)
-        self._trainings[form] = found
+            training.become(new)
+        self._trainings[form] = training
         for old in list(self._trainings)[: -self.MOST]:
             del self._trainings[old]
-        return found
+        return training
 
 
 class _Training:
@@ -91,16 +91,18 @@ class _Training:
         self.weights = stacked_weights([client.weights for client in clients])
         self.random = _random_of(clients)
         self.network = Network(job.model, fixed_norms(job.model, job.parts))
-        own = list(self.weights.parameters.values())
-        self.velocity = [torch.zeros_like(w) for w in own] if job.client.momentum else [None] * len(own)
+        parameters = list(self.weights.parameters.values())
+        self.velocity = (
+            [torch.zeros_like(w) for w in parameters] if job.client.momentum else [None] * len(parameters)
+        )
         self.corrections = [
-            plan_parts.stacked(each) for each in _columns([plan.corrections for plan in self.plans])
+            plan_parts.stacked(column) for column in _columns([plan.corrections for plan in self.plans])
         ]
         self.logits = _stacked([plan.logits for plan in self.plans])
         self.pull = _stacked([plan.pull for plan in self.plans])
-        self.factors = _factors(self.plans, own)
+        self.factors = _factors(self.plans, parameters)
         self.displacement = [
-            torch.stack(list(each)) for each in _columns([plan.displacement or () for plan in self.plans])
+            torch.stack(list(column)) for column in _columns([plan.displacement or () for plan in self.plans])
         ]
         self.losses = torch.zeros(len(clients), dtype=torch.float64, device=job.device)
         self.right = torch.zeros(len(clients), dtype=torch.int64, device=job.device)
@@ -111,7 +113,7 @@ class _Training:
         self.clients, self.job = clients, clients[0].job
         self.plans = [client.begun.plan for client in clients]
         self.steps = [list(client.steps[:only_steps]) for client in clients]
-        self.batches = Batches([c.job for c in clients], [[p for p, _ in each] for each in self.steps])
+        self.batches = Batches([c.job for c in clients], [[p for p, _ in steps] for steps in self.steps])
         self.rates = [rate for _, rate in self.steps[0]]
 
     # -------------------------------------------------------- in the memory of an earlier one
@@ -119,16 +121,16 @@ class _Training:
     @property
     def tensors(self) -> list[torch.Tensor]:
         """All tensors that a step reads or changes, but for its own inputs and the stored examples."""
-        plans = [*self.corrections, *(each for each in (self.logits, self.pull) if each is not None)]
+        plans = [*self.corrections, *(piece for piece in (self.logits, self.pull) if piece is not None)]
         return [
             *self.weights.parameters.values(),
             *self.weights.buffers.values(),
-            *(each for each in self.velocity if each is not None),
+            *(velocity for velocity in self.velocity if velocity is not None),
             *(
                 tensor
-                for each in plans
-                if isinstance(each, plan_parts.Piece)
-                for tensor in plan_parts.tensors(each)
+                for piece in plans
+                if isinstance(piece, plan_parts.Piece)
+                for tensor in plan_parts.tensors(piece)
             ),
             *self.factors.values(),
             *self.displacement,
@@ -144,8 +146,8 @@ class _Training:
     @property
     def form(self) -> Hashable:
         """What two trainings must have in common so that one can be done in the memory of the other."""
-        forms = [(tuple(each.shape), each.dtype) for each in self.tensors]
-        stored = [id(each) for each in self.batches.stored]
+        forms = [(tuple(tensor.shape), tensor.dtype) for tensor in self.tensors]
+        stored = [id(tensor) for tensor in self.batches.stored]
         return key(self.clients[0]), self.job.client.precision, tuple(self.factors), *stored, *forms
 
     def become(self, new: _Training) -> None:
@@ -184,15 +186,15 @@ class _Training:
         buffers = {name: buffer[:count] for name, buffer in self.weights.buffers.items()}
         outputs = self.network(parameters, buffers, batch, self.random.draws(number, batch))
         loss, minimised = self._losses(outputs, batch)
-        own = list(parameters.values())
-        gradients: Any = torch.autograd.grad(minimised.sum(), own, allow_unused=True, materialize_grads=True)
+        weights = list(parameters.values())
+        gradients: Any = torch.autograd.grad(minimised.sum(), weights, allow_unused=True, materialize_grads=True)
         lr, factors = self._rate(rate, count)
         with torch.no_grad():
             for correct in self.corrections:
-                gradients = plan_parts.first(correct, count)(gradients, own)
+                gradients = plan_parts.first(correct, count)(gradients, weights)
         settings = self.job.client
         sgd_step_(
-            own,
+            weights,
             gradients,
             [None if v is None else v[:count] for v in self.velocity],
             lr=lr,
@@ -202,7 +204,7 @@ class _Training:
             pull=None if self.pull is None else plan_parts.first(self.pull, count),
         )
         if self.displacement:
-            displace_(own, [d[:count] for d in self.displacement], lr=lr, factors=factors)
+            displace_(weights, [d[:count] for d in self.displacement], lr=lr, factors=factors)
         self.losses[:count] += loss.detach().double() * batch.mask.sum(1)
         if self.classifies:
             self.right[:count] += ((outputs.detach().argmax(2) == batch.y) & batch.mask).sum(1)
@@ -228,10 +230,10 @@ class _Training:
         losses, right = self.losses.tolist(), self.right.tolist()
         again = self.graphs is not None  # the next training has the same memory
         weights = [
-            {name: (each.clone() if again else each).unbind() for name, each in kind.items()}
+            {name: (tensor.clone() if again else tensor).unbind() for name, tensor in kind.items()}
             for kind in _both(self.weights)
         ]
-        found = []
+        trained = []
         for i, taken in enumerate(self.steps):
             seen = sum(len(positions) for positions, _ in taken)
             mean = losses[i] / seen
@@ -241,17 +243,17 @@ class _Training:
                 steps=len(taken),
                 rate_sum=sum(rate for _, rate in taken),
             )
-            own = Weights(*({name: rows[i] for name, rows in kind.items()} for kind in weights))
-            found.append(Trained(result, own, self.random.state(i)))
-        return found
+            of_client = Weights(*({name: rows[i] for name, rows in kind.items()} for kind in weights))
+            trained.append(Trained(result, of_client, self.random.state(i)))
+        return trained
 
 
-def stacked_weights(each: Sequence[Weights]) -> Weights:
+def stacked_weights(weights: Sequence[Weights]) -> Weights:
     """The weights of several clients, with the clients as first axis; copies."""
     return Weights(
         *(
             {name: torch.stack([one[name] for one in column]) for name in column[0]}
-            for column in zip(*map(_both, each), strict=True)
+            for column in zip(*map(_both, weights), strict=True)
         )
     )
 
@@ -264,21 +266,21 @@ def _columns(rows: Sequence[Sequence[Any]]) -> list[Any]:
     return list(zip(*rows, strict=True))
 
 
-def _stacked(each: Sequence[Any]) -> Any:
+def _stacked(pieces: Sequence[Any]) -> Any:
     """One piece for all clients; None if none has one. Clients with the same key have it all, or none."""
-    return None if each[0] is None else plan_parts.stacked(each)
+    return None if pieces[0] is None else plan_parts.stacked(pieces)
 
 
 def _factors(plans: Sequence[Plan], parameters: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
     """Factors of the rates, (clients, ...), by position of the parameter; 1 where a client has none."""
-    found = {}
+    factors = {}
     for i in sorted({i for plan in plans for i in plan.neuron_factors}):
-        own = [plan.neuron_factors.get(i) for plan in plans]
+        of_clients = [plan.neuron_factors.get(i) for plan in plans]
         dims = parameters[i].dim() - 1
-        shape = next((1,) * (dims - f.dim()) + f.shape for f in own if f is not None)
+        shape = next((1,) * (dims - f.dim()) + f.shape for f in of_clients if f is not None)
         one = parameters[i].new_ones(())
-        found[i] = torch.stack([one.expand(shape) if f is None else f.reshape(shape) for f in own])
-    return found
+        factors[i] = torch.stack([one.expand(shape) if f is None else f.reshape(shape) for f in of_clients])
+    return factors
 
 
 class _Generators:

@@ -42,7 +42,7 @@ def obstacle(model: Choice, spec: Spec, trained: Sequence[str] | None, loss: str
     parts = split(network, trained)
     freeze_(network, parts)
     network.double()
-    fixed = [name for name, each in network.named_modules() if each in set(fixed_norms(network, parts))]
+    fixed = [name for name, module in network.named_modules() if module in set(fixed_norms(network, parts))]
     batch = _batch(spec)
     try:
         alone = [_alone(network, fixed, batch, client, spec, loss) for client in range(len(COUNTS))]
@@ -53,10 +53,10 @@ def obstacle(model: Choice, spec: Spec, trained: Sequence[str] | None, loss: str
     except Exception as error:
         return _line(error)
     for one, stacked in zip(alone, together, strict=True):
-        for kind, found in (("gradient", stacked.parameters), ("buffer", stacked.buffers)):
+        for kind, tensors in (("gradient", stacked.parameters), ("buffer", stacked.buffers)):
             expected = one.parameters if kind == "gradient" else one.buffers
             for name, value in expected.items():
-                if not _is_close(found[name], value):
+                if not _is_close(tensors[name], value):
                     return f"the {kind} {name} of a client would depend on other clients' examples"
     return None
 
@@ -65,28 +65,28 @@ def _alone(
     network: nn.Module, fixed: Sequence[str], batch: Batch, client: int, spec: Spec, loss: str | None
 ) -> Weights:
     """Gradients and new buffers of one client that trains alone."""
-    own = copy.deepcopy(network).train()
+    network_copy = copy.deepcopy(network).train()
     for name in fixed:
-        own.get_submodule(name).training = False
+        network_copy.get_submodule(name).training = False
     count = batch.counts[client]
     draws = GeneratorDraws([_random(client)], [count], count)
     # Dropout is drawn as for several clients: its bits depend on how values lie in memory.
     with Functions(batch.mask[client, :count], draws, {}, filled=False).in_place():
-        outputs = own(batch.x[client, :count])
-    parameters: dict[str, torch.Tensor] = {n: p for n, p in own.named_parameters() if p.requires_grad}
+        outputs = network_copy(batch.x[client, :count])
+    parameters: dict[str, torch.Tensor] = {n: p for n, p in network_copy.named_parameters() if p.requires_grad}
     mean = loss_of(spec, loss)(outputs, batch.y[client, :count])
-    return Weights(_gradients(mean, parameters), dict(own.named_buffers()))
+    return Weights(_gradients(mean, parameters), dict(network_copy.named_buffers()))
 
 
 def _together(
     network: nn.Module, fixed: Sequence[str], batch: Batch, spec: Spec, loss: str | None
 ) -> list[Weights]:
     """Gradients and new buffers of each client, trained together."""
-    own = copy.deepcopy(network)
-    weights = stacked_weights([weights_of(own)] * len(COUNTS))
+    network_copy = copy.deepcopy(network)
+    weights = stacked_weights([weights_of(network_copy)] * len(COUNTS))
     parameters = {name: value.requires_grad_() for name, value in weights.parameters.items()}
     generators = [_random(client) for client in range(len(COUNTS))]
-    run = Network(own, [own.get_submodule(name) for name in fixed])
+    run = Network(network_copy, [network_copy.get_submodule(name) for name in fixed])
     outputs = run(parameters, weights.buffers, batch, GeneratorDraws(generators, batch.counts, batch.longest))
     gradients = _gradients(mean_losses(loss_of(spec, loss), outputs, batch).sum(), parameters)
     return [
@@ -100,8 +100,8 @@ def _random(client: int) -> torch.Generator:
 
 
 def _gradients(loss: torch.Tensor, parameters: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
-    return dict(zip(parameters, found, strict=True))
+    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(parameters, gradients, strict=True))
 
 
 def _batch(spec: Spec) -> Batch:
@@ -124,9 +124,9 @@ def _batch(spec: Spec) -> Batch:
     return Batch(x, y, mask, COUNTS)
 
 
-def _is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    same = (found == expected) | (found.isnan() & expected.isnan())  # of infinities there is no difference
-    distance = torch.linalg.vector_norm((found - expected).double().masked_fill(same, 0.0))
+def _is_close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    same = (actual == expected) | (actual.isnan() & expected.isnan())  # of infinities there is no difference
+    distance = torch.linalg.vector_norm((actual - expected).double().masked_fill(same, 0.0))
     finite = expected.double().masked_fill(~expected.isfinite(), 0.0)
     return bool(distance <= CLOSE * torch.linalg.vector_norm(finite) + 1e-12)
 

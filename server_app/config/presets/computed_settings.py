@@ -67,7 +67,7 @@ class Preset:
     @property
     def about(self) -> str:
         """Its setting in one line."""
-        value = {key: each.value for key, each in self.values.items()}
+        value = {key: setting.value for key, setting in self.values.items()}
         partition = [value["partition"]]
         for key in ("alpha", "classes_per_client"):
             if f"partition.{key}" in value:
@@ -110,13 +110,13 @@ def preset(name: str) -> Preset:
     entry = facts_of_papers.experiment(name)
     check_possible(name)
     values = _values(name)
-    own = _own_method(name, values)
-    assert own is not None
-    method = method_of(own)
+    default_name = _own_method(name, values)
+    assert default_name is not None
+    method = method_of(default_name)
     assert method is not None
     lines = tuple(
-        PaperMethod(each, variant, _overrides(each, settings, variant, method))
-        for each, settings in entry["methods"].items()
+        PaperMethod(method_name, variant, _overrides(method_name, settings, variant, method))
+        for method_name, settings in entry["methods"].items()
         for variant in (settings.get("variants") or {None: None})
     )
     return Preset(name, values, method, lines, entry)
@@ -130,12 +130,12 @@ def _values(name: str) -> dict[str, Value]:
         for key, value in vocabulary.stated(facts_of_papers.experiment(name)).items()
     }
     for choice in facts_of_papers.chosen(paper):
-        if choice.fits(short, {key: each.value for key, each in values.items()}):
+        if choice.fits(short, {key: setting.value for key, setting in values.items()}):
             value = choice.value if choice.has_value else values[choice.key].value
             values[choice.key] = Value(value, choice.source, choice.why)
     if "client.local_steps" in values:  # 2D-LRD has its own key for the number of mini-batches
         values["two_d_lrd.local_steps"] = values["client.local_steps"]
-    return {key: each for key, each in values.items() if _belongs(key, values)}
+    return {key: setting for key, setting in values.items() if _belongs(key, values)}
 
 
 def _belongs(key: str, values: Mapping[str, Value]) -> bool:
@@ -150,8 +150,8 @@ def _own_method(name: str, values: Mapping[str, Value]) -> str | None:
         return str(values["method"].value)
     paper = name.partition("/")[0]
     methods = facts_of_papers.experiment(name)["methods"]
-    own = next((each for each in (paper, f"fedavg+{paper}") if each in methods), None)
-    return own or next((each for each in methods if method_of(each) is not None), None)
+    method = next((candidate for candidate in (paper, f"fedavg+{paper}") if candidate in methods), None)
+    return method or next((other for other in methods if method_of(other) is not None), None)
 
 
 def _overrides(
@@ -160,15 +160,15 @@ def _overrides(
     method = method_of(name)
     if method is None:
         return None
-    found = [f"{group}={part}" for group, part in method.choices.items() if part != default.choices[group]]
+    overrides = [f"{group}={part}" for group, part in method.choices.items() if part != default.choices[group]]
     usual = vocabulary.parameters(name, settings)
-    own = vocabulary.parameters(name, settings, variant) if variant else usual
-    for key, value in {**method.settings, **own}.items():
+    of_variant = vocabulary.parameters(name, settings, variant) if variant else usual
+    for key, value in {**method.settings, **of_variant}.items():
         if key in method.settings or usual.get(key) != value:
             part, _, setting = key.partition(".")
-            found.append(f"{method.place(part)}.{setting}={value}")
-    found += [f"{key}={value}" for key, value in vocabulary.keys_of_the_run(settings, variant).items()]
-    return tuple(found)
+            overrides.append(f"{method.place(part)}.{setting}={value}")
+    overrides += [f"{key}={value}" for key, value in vocabulary.keys_of_the_run(settings, variant).items()]
+    return tuple(overrides)
 
 
 # ---------------------------------------------------------------- as an experiment
@@ -176,19 +176,19 @@ def _overrides(
 
 def choices_of(made: Preset) -> dict[str, str]:
     """The chosen parts, by place: `strategy`, `strategy.inner`, `client`, ..."""
-    found = {**made.method.choices, **{group: str(made.values[group].value) for group in PARTS}}
+    choices = {**made.method.choices, **{group: str(made.values[group].value) for group in PARTS}}
     for depth, name in enumerate(reversed(made.method.strategies)):
-        found["strategy" + ".inner" * depth] = name
-    return found
+        choices["strategy" + ".inner" * depth] = name
+    return choices
 
 
 def settings_of(made: Preset) -> dict[str, Any]:
     """The settings as a file of conf/experiment would have them."""
     choices = choices_of(made)
     tree: dict[str, Any] = {"experiment": made.name, "presets": {}}
-    for key, each in made.values.items():
+    for key, setting in made.values.items():
         if key not in (*PARTS, "method"):
-            _put(tree, key, each.value, choices)
+            _put(tree, key, setting.value, choices)
     return tree
 
 

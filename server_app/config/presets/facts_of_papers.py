@@ -75,8 +75,8 @@ def experiment(name: str) -> dict[str, Any]:
     """
     if name not in _read("experiments")["experiments"]:
         raise unknown("experiment of a paper", name, experiment_names())
-    found: dict[str, Any] = _read("experiments")["experiments"][name]
-    return found
+    entry: dict[str, Any] = _read("experiments")["experiments"][name]
+    return entry
 
 
 @cache
@@ -84,14 +84,14 @@ def chosen(paper: str) -> tuple[Choice, ...]:
     """Our choices for a paper, in the order of its file."""
     return tuple(
         Choice(
-            key=each["key"],
-            value=each.get("value"),
-            has_value="value" in each,
-            when={key: tuple(v) if isinstance(v, list) else (v,) for key, v in each.get("when", {}).items()},
-            source=Source(each["source"]),
-            why=each["why"],
+            key=entry["key"],
+            value=entry.get("value"),
+            has_value="value" in entry,
+            when={key: tuple(v) if isinstance(v, list) else (v,) for key, v in entry.get("when", {}).items()},
+            source=Source(entry["source"]),
+            why=entry["why"],
         )
-        for each in _read(paper)["chosen"]
+        for entry in _read(paper)["chosen"]
     )
 
 

@@ -69,28 +69,28 @@ def model_of(name: str) -> dict[str, Any]:
 
 def stated(entry: Mapping[str, Any]) -> dict[str, Any]:
     """The values that an experiment states, by key. A field that is open, or has several values, is left out."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if entry["dataset"] != UNSTATED:
-        found["task"] = task_of(entry["dataset"])
+        values["task"] = task_of(entry["dataset"])
     if entry["model"] != UNSTATED:
-        found |= model_of(entry["model"])
-    found |= _partition(entry["partition"])
-    found |= {key: entry[name] for name, key in FIELDS.items() if _is_number(entry[name])}
-    found |= _local(entry["local"])
+        values |= model_of(entry["model"])
+    values |= _partition(entry["partition"])
+    values |= {key: entry[name] for name, key in FIELDS.items() if _is_number(entry[name])}
+    values |= _local(entry["local"])
     decay = entry["lr_decay"]
     if decay != UNSTATED:
-        found["client.lr_decay"] = 1.0 if decay == "none" else decay["factor"]
-    found["weighting"] = entry["aggregation_weights"]
+        values["client.lr_decay"] = 1.0 if decay == "none" else decay["factor"]
+    values["weighting"] = entry["aggregation_weights"]
     for name, settings in entry["methods"].items():
-        found |= parameters(name, settings)
-    return found
+        values |= parameters(name, settings)
+    return values
 
 
 def keys_of_the_run(settings: Mapping[str, Any], variant: str | None = None) -> dict[str, Any]:
     """The parameters of a method, or of a variant of it, that are keys of the run, by key."""
-    own = settings.get("variants", {}).get(variant, {})
-    found = {key: settings[key] for key in OF_THE_RUN if key in settings}
-    return {**found, **PROXY_SETS.get(own.get("proxy_classes", ""), {})}
+    of_variant = settings.get("variants", {}).get(variant, {})
+    values = {key: settings[key] for key in OF_THE_RUN if key in settings}
+    return {**values, **PROXY_SETS.get(of_variant.get("proxy_classes", ""), {})}
 
 
 def _is_number(value: object) -> bool:
@@ -100,10 +100,10 @@ def _is_number(value: object) -> bool:
 def _partition(entry: Mapping[str, Any]) -> dict[str, Any]:
     """The scheme, if a partition has its name, and its properties; a partition has some of them as settings."""
     scheme = SCHEMES.get(entry["scheme"], entry["scheme"])
-    found = {"partition": scheme} if scheme in PARTITIONS else {}
+    choice = {"partition": scheme} if scheme in PARTITIONS else {}
     known = {f"partition.{key}": value for key, value in entry.items() if _is_number(value) or key == "sizes"}
     known |= {f"partition.{key}": value for key, value in entry.items() if isinstance(value, bool)}
-    return found | known
+    return choice | known
 
 
 def _local(entry: Any) -> dict[str, Any]:
@@ -163,8 +163,8 @@ def method_of(name: str) -> Method | None:
     wrappers: list[str] = []
     settings: dict[str, Any] = {}
     for token in name.split("+"):
-        part, own = ALIASES.get(token, (token, {}))
-        settings |= {f"{part}.{key}": value for key, value in own.items()}
+        part, alias_settings = ALIASES.get(token, (token, {}))
+        settings |= {f"{part}.{key}": value for key, value in alias_settings.items()}
         if part in STRATEGIES:
             if STRATEGIES.wraps(part):
                 wrappers.append(part)
@@ -190,18 +190,18 @@ def parameters(name: str, settings: Mapping[str, Any], variant: str | None = Non
     if method is None:
         return {}
     variants: Mapping[str, Mapping[str, Any]] = settings.get("variants", {})
-    usual = (each for each in variants.values() if _is_default(method, each))
-    own = variants[variant] if variant else next(usual, {})
-    found = {}
-    for key, value in {**_constant_mu(settings), **own}.items():
+    usual = (entry for entry in variants.values() if _is_default(method, entry))
+    of_variant = variants[variant] if variant else next(usual, {})
+    values = {}
+    for key, value in {**_constant_mu(settings), **of_variant}.items():
         ours = PARAMETERS.get(key, key)
         for part, table in method.parts:
             given = table.fields(part).get(ours)
             if given is not None and (_is_number(value) or isinstance(value, (bool, list)) or ours in _WORDS):
-                found[f"{part}.{ours}"] = value
+                values[f"{part}.{ours}"] = value
     first = name.partition("+")[0]
-    found |= {f"{first}.{key}": settings[key] for key in OF_THE_RUN if key in settings}
-    return {key: value for key, value in found.items() if value != UNSTATED}
+    values |= {f"{first}.{key}": settings[key] for key in OF_THE_RUN if key in settings}
+    return {key: value for key, value in values.items() if value != UNSTATED}
 
 
 _WORDS = ("granularity", "terms")

@@ -53,9 +53,9 @@ def labelled_files(source: Path, spec: Spec) -> list[tuple[Path, int]]:
             + (f", {', '.join(table_file.SUFFIXES)}" if table_file.possible(spec) else "")
         )
     suffixes = SUFFIXES[spec.inputs.kind]
-    found = [(file, label) for label, folder in _classes(source, spec) for file in files_in(folder)]
-    check_names([file for file, _ in found], suffixes)
-    return found
+    labelled = [(file, label) for label, folder in _classes(source, spec) for file in files_in(folder)]
+    check_names([file for file, _ in labelled], suffixes)
+    return labelled
 
 
 def read(source: Path, files: Sequence[tuple[Path, int]], spec: Spec) -> ReaderResult:
@@ -80,21 +80,21 @@ def _classes(source: Path, spec: Spec) -> list[tuple[int, Path]]:
     Names that are all numbers are sorted by their value. Raises DataError if some names are class names and some
     are not, or if the number of other names is not that of the classes: a wrong name would shift the labels.
     """
-    found = [path for path in files_in(source) if path.is_dir()]
+    subfolders = [path for path in files_in(source) if path.is_dir()]
     known = {alike(name): label for label, name in enumerate(spec.names)}
-    strange = [path.name for path in found if alike(path.name) not in known]
-    if found and not strange:
-        return sorted((known[alike(path.name)], path) for path in found)
-    if len(strange) < len(found):
+    strange = [path.name for path in subfolders if alike(path.name) not in known]
+    if subfolders and not strange:
+        return sorted((known[alike(path.name)], path) for path in subfolders)
+    if len(strange) < len(subfolders):
         hint = f" (did you mean {close[0]!r}?)" if (close := nearest(strange[0], known, 1)) else ""
         raise DataError(
             f"{source / strange[0]} is not named after a class of the task{hint}, but other subfolders are; the "
             f"classes are {quoted(', '.join(spec.names), 200)}"
         )
-    if len(found) != spec.classes:
-        raise DataError(f"{source} has {len(found)} subfolders, but needs {_needed(source, spec)}")
-    numbers = all(path.name.isascii() and path.name.isdigit() for path in found)
-    return list(enumerate(sorted(found, key=lambda path: (int(path.name) if numbers else 0, path.name))))
+    if len(subfolders) != spec.classes:
+        raise DataError(f"{source} has {len(subfolders)} subfolders, but needs {_needed(source, spec)}")
+    numbers = all(path.name.isascii() and path.name.isdigit() for path in subfolders)
+    return list(enumerate(sorted(subfolders, key=lambda path: (int(path.name) if numbers else 0, path.name))))
 
 
 def _needed(source: Path, spec: Spec) -> str:

@@ -57,7 +57,7 @@ def _pixels(file: Path, shape: tuple[int, ...], reading: Reading) -> np.ndarray:
 
     try:
         if file.name.lower().endswith(medical.SUFFIXES):
-            layers = [Image.fromarray(each) for each in medical.layers(file, shape[0], reading)]
+            layers = [Image.fromarray(layer) for layer in medical.layers(file, shape[0], reading)]
             fitted = [
                 _fitted(layer, file, shape if len(layers) == 1 else (1, *shape[1:]), reading) for layer in layers
             ]

@@ -33,12 +33,12 @@ def each_of(files: Sequence[Path], read: Callable[[Path], Read]) -> Iterator[Rea
     faults: list[tuple[Path, DataError]] = []
     for file in files:
         try:
-            found = read(file)
+            content = read(file)
         except DataError as error:
             faults.append((file, error))
         else:
             if not faults:
-                yield found
+                yield content
     if faults:
         raise joined(faults, len(files))
 

@@ -63,11 +63,11 @@ def _dicom(file: Path, channels: int, reading: Reading) -> list[np.ndarray]:
     except ImportError as error:
         raise _without("pydicom", file) from error
     try:
-        found: Any = pydicom.dcmread(file, specific_tags=list(NEEDED))
-        pixels = np.asarray(found.pixel_array)
-        kind = str(found.PhotometricInterpretation)
-        scale = float(found.get("RescaleSlope", None) or 1.0), float(found.get("RescaleIntercept", None) or 0.0)
-        frames, samples = int(found.get("NumberOfFrames", None) or 1), int(found.get("SamplesPerPixel", None) or 1)
+        image: Any = pydicom.dcmread(file, specific_tags=list(NEEDED))
+        pixels = np.asarray(image.pixel_array)
+        kind = str(image.PhotometricInterpretation)
+        scale = float(image.get("RescaleSlope", None) or 1.0), float(image.get("RescaleIntercept", None) or 0.0)
+        frames, samples = int(image.get("NumberOfFrames", None) or 1), int(image.get("SamplesPerPixel", None) or 1)
         if samples == 3 and kind.startswith("YBR"):
             pixels = convert_color_space(pixels, kind, "RGB")
     except Exception as error:  # what the bytes of a file can do to this library is not limited to a few kinds
@@ -80,8 +80,8 @@ def _dicom(file: Path, channels: int, reading: Reading) -> list[np.ndarray]:
     if samples == 3:
         return [np.asarray(slices[len(slices) // 2], np.uint8)]
     _require_window(file, reading)
-    values = [windowed(each * scale[0] + scale[1], reading) for each in _chosen(slices, channels, file)]
-    return [255 - each for each in values] if kind == "MONOCHROME1" else values
+    values = [windowed(layer * scale[0] + scale[1], reading) for layer in _chosen(slices, channels, file)]
+    return [255 - layer for layer in values] if kind == "MONOCHROME1" else values
 
 
 def _nifti(file: Path, channels: int, reading: Reading) -> list[np.ndarray]:
@@ -100,7 +100,7 @@ def _nifti(file: Path, channels: int, reading: Reading) -> list[np.ndarray]:
         raise _unreadable(file, "NIfTI", error) from error
     volume = volume.reshape(*volume.shape[:2], -1)
     slices = [volume[:, ::-1, at].T for at in range(volume.shape[2])]
-    return [windowed(each, reading) for each in _chosen(slices, channels, file)]
+    return [windowed(layer, reading) for layer in _chosen(slices, channels, file)]
 
 
 def _chosen(slices: list[np.ndarray], channels: int, file: Path) -> list[np.ndarray]:

@@ -24,10 +24,10 @@ IMAGE_NAMES = ("images", "labels")
 def read(path: Path, spec: Spec) -> ReaderResult:
     """The examples. Raises DataError, with file and array, for arrays that do not fit the task."""
     (x_name, x), (y_name, y) = _arrays(path, spec).items()
-    found = stored_examples(x, spec, f"{path}: {x_name}")
-    targets = stored_targets(y, len(found), spec, f"{path}: {y_name}")
+    examples = stored_examples(x, spec, f"{path}: {x_name}")
+    targets = stored_targets(y, len(examples), spec, f"{path}: {y_name}")
     digests = digests_of(x, y)
-    return ReaderResult(found, targets, digests, digests)
+    return ReaderResult(examples, targets, digests, digests)
 
 
 def inputs(path: Path, spec: Spec) -> np.ndarray:
@@ -47,16 +47,16 @@ def _arrays(path: Path, spec: Spec, *, with_targets: bool = True) -> dict[str, n
         raise DataError(f"{path} is not a readable .npz file: {reason[:200]}") from error
 
 
-def _names(path: Path, found: list[str], spec: Spec, with_targets: bool) -> tuple[str, ...]:
+def _names(path: Path, names: list[str], spec: Spec, with_targets: bool) -> tuple[str, ...]:
     """The names of the arrays in this file: those of which it has the first."""
     both = (NAMES, IMAGE_NAMES) if spec.inputs.kind is Kind.IMAGE else (NAMES,)
     pairs = both if with_targets else tuple(pair[:1] for pair in both)
-    pair = next((pair for pair in pairs if pair[0] in found), pairs[0])
-    missing = [name for name in pair if name not in found]
+    pair = next((pair for pair in pairs if pair[0] in names), pairs[0])
+    missing = [name for name in pair if name not in names]
     if missing:
-        needed = " or ".join(" and ".join(each) for each in pairs)
+        needed = " or ".join(" and ".join(pair) for pair in pairs)
         raise DataError(
-            f"{path} has no array {missing[0]!r}: it contains {quoted(', '.join(sorted(found)))}, but needs "
+            f"{path} has no array {missing[0]!r}: it contains {quoted(', '.join(sorted(names)))}, but needs "
             f"{needed}"
         )
     return pair

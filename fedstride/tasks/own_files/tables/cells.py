@@ -56,9 +56,9 @@ def targets(
 
     Raises DataError, with file, line and column, as they say.
     """
-    each = zip(columns, converts, strict=True)
+    pairs = zip(columns, converts, strict=True)
     return np.stack(
-        [_values(rows, column, within(convert, said.get(column)), False) for column, convert in each], axis=1
+        [_values(rows, column, within(convert, said.get(column)), False) for column, convert in pairs], axis=1
     )
 
 

@@ -46,11 +46,11 @@ class Seen:
 class Tolerated:
     """A site's table: its examples as far as they can be read, what was seen of columns, and lines for its log.
 
-    In `found`, a number that is missing is NaN, and so is each number of a category; of a class that is missing it
-    is -1, of a label 255. `unnamed`: columns that the message does not name.
+    In `examples`, a number that is missing is NaN, and so is each number of a category; of a class that is missing
+    it is -1, of a label 255. `unnamed`: columns that the message does not name.
     """
 
-    found: ReaderResult
+    examples: ReaderResult
     seen: Sequence[Seen]
     unnamed: int
     lines: Sequence[str]
@@ -58,7 +58,7 @@ class Tolerated:
     @property
     def readable(self) -> bool:
         """Whether every cell could be read."""
-        return not any(each.unreadable or each.unknown for each in self.seen)
+        return not any(column.unreadable or column.unknown for column in self.seen)
 
 
 def read(site: SiteData, spec: Spec) -> Tolerated:
@@ -70,31 +70,33 @@ def read(site: SiteData, spec: Spec) -> Tolerated:
     table_file.inputs_of(spec)  # which refuses a task without names
     require(spec.scale == 1.0, "spec.scale", spec.scale, "1 for a table")
     names = table_file.columns_in(site)
-    asked = [each for each in asked_of(spec) if not each.predicted]
-    asked += [DescribedColumn(name, each.categories, True) for name, each in _targets(spec)]
-    seen = [Seen(each, _state(each, site, spec, names)) for each in asked]
-    there = [each for each in seen if each.state == PRESENT]
-    wanted = list(dict.fromkeys([*(each.asked.name for each in there), *([site.id] if site.id else [])]))
-    numbers = [each.asked.name for each in there if not each.asked.categories or spec.target is Target.LABELS]
+    asked = [column for column in asked_of(spec) if not column.predicted]
+    asked += [DescribedColumn(name, column.categories, True) for name, column in _targets(spec)]
+    seen = [Seen(column, _state(column, site, spec, names)) for column in asked]
+    there = [column for column in seen if column.state == PRESENT]
+    wanted = list(dict.fromkeys([*(column.asked.name for column in there), *([site.id] if site.id else [])]))
+    numbers = [
+        column.asked.name for column in there if not column.asked.categories or spec.target is Target.LABELS
+    ]
     said = {} if site.dictionary is None else site.dictionary.columns
     rows: list[np.ndarray] = []
     contents: list[np.ndarray] = []
     for chunk in table_file.rows_of(site, wanted, _numbers(numbers, spec)):
-        for each in there:
-            _convert(each, chunk, spec, said)
+        for column in there:
+            _convert(column, chunk, spec, said)
         contents.append(stacked(chunk.digests))
         rows.append(stacked(table_file.ids_of(chunk, site.id)) if site.id else contents[-1])
     if not rows:
         raise DataError(f"{site.path} contains no examples: it has no rows")
     together = np.concatenate(rows)
-    found = ReaderResult(*_arrays(seen, spec, len(together)), together, np.concatenate(contents))
-    unnamed = _unnamed(site, names, [each.asked.name for each in seen])
-    return Tolerated(found, seen, len(unnamed), [*_lines(seen), *_line_of_columns(unnamed)])
+    examples = ReaderResult(*_arrays(seen, spec, len(together)), together, np.concatenate(contents))
+    unnamed = _unnamed(site, names, [column.asked.name for column in seen])
+    return Tolerated(examples, seen, len(unnamed), [*_lines(seen), *_line_of_columns(unnamed)])
 
 
 def _targets(spec: Spec) -> list[tuple[str, DescribedColumn]]:
     """The columns to predict, by the names that they have in a table."""
-    asked = [each for each in asked_of(spec) if each.predicted]
+    asked = [column for column in asked_of(spec) if column.predicted]
     return list(zip(spec.reading.targets, asked, strict=True))
 
 
@@ -148,12 +150,12 @@ def _arrays(seen: Sequence[Seen], spec: Spec, count: int) -> tuple[np.ndarray, n
     """x and y, with marks where there is no value."""
     nothing = np.full(count, np.nan)
     blocks, targets = [], []
-    for each in seen:
-        values = np.concatenate(each.values) if each.values else nothing
-        if each.asked.predicted:
+    for column in seen:
+        values = np.concatenate(column.values) if column.values else nothing
+        if column.asked.predicted:
             targets.append(values)
-        elif each.asked.categories:
-            places = np.arange(len(each.asked.categories))
+        elif column.asked.categories:
+            places = np.arange(len(column.asked.categories))
             blocks.append(np.where(np.isnan(values)[:, None], np.nan, values[:, None] == places))
         else:
             blocks.append(values[:, None])
@@ -166,7 +168,7 @@ def _arrays(seen: Sequence[Seen], spec: Spec, count: int) -> tuple[np.ndarray, n
 
 def _unnamed(site: SiteData, names: Collection[str], named: Collection[str]) -> list[str]:
     """The columns of the file that the message does not name, and that is not the one of ids."""
-    taken = {_in_file(site.form, each) for each in (*named, *([site.id] if site.id else []))}
+    taken = {_in_file(site.form, name) for name in (*named, *([site.id] if site.id else []))}
     return [name for name in names if name not in taken]
 
 
@@ -176,18 +178,18 @@ def _in_file(form: FileForm, column: str) -> str:
 
 def _lines(seen: Sequence[Seen]) -> list[str]:
     """One line for the site's log for each fault of a column."""
-    found = []
-    for each in seen:
-        name = quoted(each.asked.name)
-        if each.state != PRESENT:
-            what = "is not in this site's table" if each.state == LACKS else "has other cells than the run says"
-            found.append(f"column {name} {what}")
-        if each.unreadable:
-            found.append(f"column {name}: {each.unreadable} cells cannot be read; the first: {each.first}")
-        if each.unknown:
-            listed = _listed([f"{quoted(word)} ({rows} rows)" for word, rows in each.unknown.items()])
-            found.append(f"column {name}: categories that the run does not name: {listed}")
-    return found
+    lines = []
+    for column in seen:
+        name = quoted(column.asked.name)
+        if column.state != PRESENT:
+            what = "is not in this site's table" if column.state == LACKS else "has other cells than the run says"
+            lines.append(f"column {name} {what}")
+        if column.unreadable:
+            lines.append(f"column {name}: {column.unreadable} cells cannot be read; the first: {column.first}")
+        if column.unknown:
+            listed = _listed([f"{quoted(word)} ({rows} rows)" for word, rows in column.unknown.items()])
+            lines.append(f"column {name}: categories that the run does not name: {listed}")
+    return lines
 
 
 def _line_of_columns(names: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ BLANKS = " \u00a0\u2007\u2009\u202f"
 """That separate thousands; one of them stands for all."""
 APOSTROPHES = "'\u2019"
 
-_ALIKE = {each: group for group in (BLANKS, APOSTROPHES) for each in group}
+_ALIKE = {character: group for group in (BLANKS, APOSTROPHES) for character in group}
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _COMPARED = re.compile(r"\s*(?:<=|>=|[<>~\u2264\u2265\u2248])\s*[0-9]")
 _UNIT = re.compile(r"(.*[0-9.,])\s*([^\s0-9.,+\-\"\\][^0-9\"\\]*)")
@@ -36,18 +36,20 @@ def with_point(text: str, decimal: str = POINT, thousands: str = "", unit: str =
         text = text.removesuffix(unit).rstrip()
     text = text.replace(MINUS, "-")
     if thousands:
-        text = "".join(thousands if each in _ALIKE.get(thousands, thousands) else each for each in text)
+        text = "".join(
+            thousands if character in _ALIKE.get(thousands, thousands) else character for character in text
+        )
     whole, mark, rest = text.partition(decimal)
     digits = whole.lstrip("+-")
     if thousands and thousands in digits:
         groups = digits.split(thousands)
-        if not 1 <= len(groups[0]) <= 3 or any(len(each) != 3 for each in groups[1:]):
+        if not 1 <= len(groups[0]) <= 3 or any(len(group) != 3 for group in groups[1:]):
             return None
         whole = whole.replace(thousands, "")
     if decimal != POINT and POINT in whole + rest:
         return None  # 1.234 may be one thousand
-    found = f"{whole}.{rest}" if mark else whole
-    return found if _NUMBER.fullmatch(found) else None
+    number = f"{whole}.{rest}" if mark else whole
+    return number if _NUMBER.fullmatch(number) else None
 
 
 def what_to_say(text: str) -> str:

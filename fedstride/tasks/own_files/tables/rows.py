@@ -36,27 +36,27 @@ class Rows:
         return DataError(f"{self.source}, {self.unit} {self.numbers[position]}, column {quoted(column)}: {what}")
 
 
-def positions(source: Path, found: Sequence[str], wanted: Sequence[str]) -> list[int]:
+def positions(source: Path, columns: Sequence[str], wanted: Sequence[str]) -> list[int]:
     """Where the wanted columns are among those of the file. Raises DataError if one is missing or there twice."""
-    times, places = Counter(found), {name: at for at, name in enumerate(found)}
+    times, places = Counter(columns), {name: at for at, name in enumerate(columns)}
     for name in wanted:
         if times[name] > 1:
             raise DataError(f"{source} has {times[name]} columns {quoted(name)}; give each column another name")
         if not times[name]:
-            raise _missing(source, found, name)
+            raise _missing(source, columns, name)
     return [places[name] for name in wanted]
 
 
-def _missing(source: Path, found: Sequence[str], name: str) -> DataError:
-    close = [other for other in found if other.casefold() == name.casefold()] or nearest(name, found, 1)
+def _missing(source: Path, columns: Sequence[str], name: str) -> DataError:
+    close = [other for other in columns if other.casefold() == name.casefold()] or nearest(name, columns, 1)
     hint = f" (did you mean {quoted(close[0])}?)" if close else ""
-    if len(found) == 1 and (other := next((mark for mark in ";\t|" if mark in found[0]), None)):
+    if len(columns) == 1 and (other := next((mark for mark in ";\t|" if mark in columns[0]), None)):
         hint = (
             f": its header has no comma but {other!r}; separate columns by commas, or write separator = {other!r} "
             "in [file] of the data file"
         )
     return DataError(
-        f"{source} has no column {quoted(name)}{hint}; its columns are {quoted(', '.join(found), 200)}, and the "
+        f"{source} has no column {quoted(name)}{hint}; its columns are {quoted(', '.join(columns), 200)}, and the "
         "task chooses them by name"
     )
 

@@ -43,7 +43,7 @@ def read(site: SiteData, spec: Spec) -> ReaderResult:
     parts = list(_converted(rows_of(site, wanted, _numbers(spec)), spec, site))
     if not parts:
         raise DataError(f"{site.path} contains no examples: it has no rows")
-    x, y, rows, contents = (np.concatenate(each) for each in zip(*parts, strict=True))
+    x, y, rows, contents = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     if spec.target is Target.CLASS:
         y = y[:, 0].astype(np.int64)
     return ReaderResult(x, stored_targets(y, len(x), spec, str(site.path)), rows, contents)
@@ -75,27 +75,27 @@ def faults(site: SiteData) -> tuple[int, list[str]]:
     """
     assert site.dictionary is not None
     said = site.dictionary.columns
-    found: dict[str, tuple[int, DataError]] = {}
+    by_column: dict[str, tuple[int, DataError]] = {}
     wanted = [*said, *([site.id] if site.id and site.id not in said else [])]
     count = 0
-    for rows in rows_of(site, wanted, [name for name, each in said.items() if each.kind == NUMBER]):
+    for rows in rows_of(site, wanted, [name for name, column in said.items() if column.kind == NUMBER]):
         count += len(rows)
         for name, cells_of in said.items():
-            _count(rows, name, cells_of, found)
+            _count(rows, name, cells_of, by_column)
         if site.id:
-            _count(rows, site.id, Cells(TEXT), found)
+            _count(rows, site.id, Cells(TEXT), by_column)
     if not count:
         raise DataError(f"{site.path} contains no examples: it has no rows")
     return count, [
-        f"column {quoted(name)}: {times} cells; the first: {error}" for name, (times, error) in found.items()
+        f"column {quoted(name)}: {times} cells; the first: {error}" for name, (times, error) in by_column.items()
     ]
 
 
-def _count(rows: Rows, name: str, said: Cells, found: dict[str, tuple[int, DataError]]) -> None:
+def _count(rows: Rows, name: str, said: Cells, by_column: dict[str, tuple[int, DataError]]) -> None:
     """Count the cells of a column that are not as it is said."""
     for place, error in cells.unfit(rows, name, said):
-        times, first = found.get(name, (0, None))
-        found[name] = times + 1, first or rows.error(place, name, error)
+        times, first = by_column.get(name, (0, None))
+        by_column[name] = times + 1, first or rows.error(place, name, error)
 
 
 def columns_in(site: SiteData) -> list[str]:

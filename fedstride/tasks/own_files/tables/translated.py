@@ -40,7 +40,7 @@ def translated(
 def as_task(cells: Sequence[str], form: FileForm, origin: Origin, *, is_number: bool) -> Sequence[str]:
     """The cells of one column as the task writes them. `is_number`: whether it is one of numbers."""
     words = {alike(old): new for old, new in origin.words}
-    missing = {alike(each) for each in (*form.missing, *origin.missing)}
+    missing = {alike(text) for text in (*form.missing, *origin.missing)}
     changes = is_number and _changes(form, origin)
     if not words and not missing and not changes:
         return cells
@@ -77,9 +77,9 @@ def _number(cell: str, form: FileForm, origin: Origin) -> str:
 def _from_date(cell: str, origin: Origin) -> str:
     """A date as the days since another one, or the years until one; else a text that is no number."""
     try:
-        found = datetime.strptime(cell.strip(), origin.date).date()
+        day = datetime.strptime(cell.strip(), origin.date).date()
     except ValueError:
         return f"{cell} (in this file, date = {origin.date!r})"
     if origin.since:
-        return str((found - date.fromisoformat(origin.since)).days)
-    return repr((date.fromisoformat(origin.until) - found).days / YEAR)
+        return str((day - date.fromisoformat(origin.since)).days)
+    return repr((date.fromisoformat(origin.until) - day).days / YEAR)
