@@ -47,8 +47,8 @@ from fedstride.tasks.models.tensors import Examples, pick_device, to_arrays
 from fedstride.tasks.registry import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec
 from lab.engine.local_grid import LocalGrid
-from lab.engine.several_clients import training as together_training
-from lab.engine.several_clients.grid import TogetherGrid
+from lab.engine.vectorized import training as together_training
+from lab.engine.vectorized.grid import VectorizedGrid
 
 FLOOR = "the same client of a round of one client after the other, in the same process"
 
@@ -124,7 +124,7 @@ def _timings(
     task = Part("random_images", lambda: _images(shape, clients), "Random images.")
     with mock.patch.dict(USER_PARTS.setdefault("task", {}), {f"random_images_{clients}_{shape[0]}": task}), _pfl():
         rounds = Rounds(f"random_images_{clients}_{shape[0]}", model, shape, clients, cohort)
-        alone, together = LocalGrid(app, clients), TogetherGrid(app, clients)
+        alone, together = LocalGrid(app, clients), VectorizedGrid(app, clients)
         besides = []
         for number in range(repeats + 1):
             floor = seconds(functools.partial(rounds.play, alone, number + 1))
@@ -143,7 +143,7 @@ def _timings(
 
 
 def _least(
-    label: str, rounds: Rounds, one: Rounds, alone: LocalGrid, together: TogetherGrid, rates: _limits.Rates
+    label: str, rounds: Rounds, one: Rounds, alone: LocalGrid, together: VectorizedGrid, rates: _limits.Rates
 ) -> str:
     """What the work of a client needs at least. `one`: the same rounds of one client; all have the same work."""
     bounds = _limits.least(
@@ -157,7 +157,7 @@ def _least(
     return f"{label}: needs at least {operations:.2f} ms for operations, {weights:.2f} ms for weights{sent}."
 
 
-def _played(rounds: Rounds, together: TogetherGrid, number: int) -> tuple[float, float]:
+def _played(rounds: Rounds, together: VectorizedGrid, number: int) -> tuple[float, float]:
     """The seconds of a round, and how many of them are not training."""
     training, inside = together_training.train_together, list[float]()
 

@@ -21,9 +21,9 @@ from . import for_server_rules
 from .from_message import Work
 from .registry import EXCLUSIVE, HIDDEN, OBJECTIVES, RULES
 from .state.saved_states import States
-from .training.local_steps import LocalSteps
+from .training.cursor_batches import LocalSteps
 from .training.method import ClientMethod, Job, Method, Plan, Received, Result, State
-from .training.plan_parts import one_pull
+from .training.stackable_parts import one_pull
 
 RESERVED_METRICS = {
     wire.NUM_EXAMPLES,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from .confine_process import confine, scope_signals
 from .descriptors import close_all_but
-from .domain import Domain
 from .errors import ConfinementError
 from .landlock_rights import KNOWN
+from .permissions import Domain
 from .process_limits import first_to_end, no_dump
 from .support import Support, level, support
 from .system_files import basics

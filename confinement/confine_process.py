@@ -10,9 +10,9 @@ from pathlib import Path
 from . import kernel
 from .assembler import packed
 from .call_filter import program
-from .domain import Domain
 from .errors import ConfinementError
 from .landlock_rights import CONNECT_TCP, Rule, own, own_threads, rights, ruleset, ruleset_of_signals
+from .permissions import Domain
 from .process_limits import drop_capabilities, limit, no_dump
 from .support import Support, support
 

@@ -7,8 +7,8 @@ import resource
 from pathlib import Path
 
 from . import kernel
-from .domain import Domain
 from .errors import ConfinementError
+from .permissions import Domain
 
 SETPCAP = 8
 SECUREBITS = 0xEF

@@ -45,7 +45,7 @@ from .processes.frames import Answer, Request
 from .processes.message_processes import DiedError, Processes
 from .processes.output import Outputs
 from .processes.site_rows import Reader, ReadError
-from .signed_runs.checks import SignedRuns
+from .signed_runs.message_checks import SignedRuns
 
 IDLE = (0.03, 3.0)
 """Shortest and longest pause, in seconds, between two questions for a message."""

@@ -33,7 +33,7 @@ from .processes.message_processes import DiedError, Processes
 from .processes.output import Outputs
 from .processes.site_rows import Reader, ReadError
 from .settings import OFF, NodeSettings, read
-from .signed_runs.checks import signed_runs
+from .signed_runs.message_checks import signed_runs
 from .signed_runs.signers import members_of, signers_of
 
 CHECK_SECONDS = 3600.0

@@ -23,7 +23,7 @@ from strategies.norm_analysis import NormAnalysis
 from .build import build_strategy, message_config
 from .evaluation import ccvr, membership
 from .exchange.frozen_arrays import Delivery
-from .exchange.messages import CohortGrid
+from .exchange.sending import CohortGrid
 from .rounds import is_due, varies
 from .session import Prepared, at_server_of
 

@@ -26,7 +26,7 @@ from fedstride.flower import identity
 from fedstride.flower.strategy_internals import chain
 from fedstride.messages import wire
 from strategies.shell.client_states import by_client
-from strategies.shell.messages import Shell
+from strategies.shell.flower_strategy import Shell
 
 identity.set_identity()
 

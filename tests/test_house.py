@@ -194,9 +194,9 @@ PICKLES = {"fedstride/tasks/datasets/cifar.py", "lab/engine/processes.py", "lab/
 """Modules that read pickles: a published data set (plain values only), and a desk's own processes."""
 
 
-def test_the_engine_of_several_clients_at_once_is_known_in_one_place() -> None:
+def test_the_vectorized_engine_is_known_in_one_place() -> None:
     """By `lab/engine/engine.py` alone, which imports it when a run asks for it: no node and no app has it."""
-    folder, names = ROOT / "lab/engine/several_clients", ("engine.several_clients", "from .several_clients.")
+    folder, names = ROOT / "lab/engine/vectorized", ("engine.vectorized", "from .vectorized.")
     files = [file for package in MAY_IMPORT if package != "benchmarks" for file in (ROOT / package).rglob("*.py")]
     outside = [file for file in files if file.parent != folder]
     known = {str(file.relative_to(ROOT)) for file in outside if any(name in file.read_text() for name in names)}
@@ -318,4 +318,4 @@ def test_processes_are_forked_in_one_module() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "os.fork"
     }
-    assert found == {"fedstride/processes/children.py"}
+    assert found == {"fedstride/processes/forks.py"}

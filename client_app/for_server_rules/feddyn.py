@@ -26,7 +26,7 @@ from fedstride.arrays.named import host
 from fedstride.errors import ConfigError
 
 from ..training.method import Job, Method, Plan, Received, Result, Returned, State
-from ..training.plan_parts import Pull
+from ..training.stackable_parts import Pull
 
 RESTARTS = "restarts of feddyn"
 """In the state: how often all memories had restarted from zero; missing if never. No parameter has such a name."""

@@ -12,7 +12,7 @@ import math
 
 from fedstride.errors import ConfigError
 
-from ..training.local_steps import following
+from ..training.cursor_batches import following
 from ..training.method import Job, Method, Plan, Received, Result, Returned, State
 
 

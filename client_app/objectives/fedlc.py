@@ -17,7 +17,7 @@ import torch
 
 from ..registry import FedLCSettings
 from ..training.method import Job, Method, Plan, Received, State
-from ..training.plan_parts import LogitsChange
+from ..training.stackable_parts import LogitsChange
 
 
 def margins(counts: np.ndarray, tau: float) -> np.ndarray:

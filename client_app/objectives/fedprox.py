@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..registry import FedProxSettings
 from ..training.method import Job, Method, Plan, Received, State
-from ..training.plan_parts import Pull
+from ..training.stackable_parts import Pull
 
 
 class FedProx(Method):

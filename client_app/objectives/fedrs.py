@@ -18,7 +18,7 @@ import torch
 
 from ..registry import FedRSSettings
 from ..training.method import Job, Method, Plan, Received, State
-from ..training.plan_parts import LogitsChange
+from ..training.stackable_parts import LogitsChange
 
 
 def scales(counts: np.ndarray, alpha: float, *, soft: bool = False) -> np.ndarray:

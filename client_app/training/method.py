@@ -30,7 +30,7 @@ from fedstride.settings import Plain
 from fedstride.tasks.models.tensors import Examples
 
 from ..registry import Training
-from . import batches, plan_parts
+from . import batches, stackable_parts
 from .step import NO_FACTORS, Factors
 
 Tensors = Sequence[torch.Tensor]
@@ -154,19 +154,19 @@ class Plan:
     logits: Logits | None = None  # the change of the logits before the loss; figures are those of the logits
     corrections: tuple[Correction, ...] = ()
     loss_terms: tuple[LossTerm, ...] = ()
-    pull: plan_parts.Pull | None = None  # to a point; it is added to the corrected gradient of each step
+    pull: stackable_parts.Pull | None = None  # to a point; it is added to the corrected gradient of each step
     contexts: tuple[AbstractContextManager[object], ...] = ()  # entered before the first step, left after the last
 
     @property
     def needs_own_client(self) -> str | None:
-        """What of this plan cannot be computed for several clients at once; None if all can (`plan_parts.py`)."""
+        """What of this plan cannot be computed for several clients at once; None if all can."""
         if self.loss_terms:
             return "a term of the loss"
         if self.contexts:
             return "a context of the training"
-        if not all(isinstance(correction, plan_parts.Correction) for correction in self.corrections):
+        if not all(isinstance(correction, stackable_parts.Correction) for correction in self.corrections):
             return "a correction of the gradient of a type other than Correction"
-        if self.logits is not None and not isinstance(self.logits, plan_parts.LogitsChange):
+        if self.logits is not None and not isinstance(self.logits, stackable_parts.LogitsChange):
             return "a change of the logits of a type other than LogitsChange"
         return None
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from .plan_parts import Pull
+from .stackable_parts import Pull
 
 Factors = Mapping[int, torch.Tensor]
 """Factors of the rate, by position of the parameter, in a shape that broadcasts to it; a missing factor is 1."""

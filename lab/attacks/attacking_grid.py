@@ -20,7 +20,7 @@ from fedstride.arrays.named import Arrays, Held, is_buffer, to_record, views
 from fedstride.messages import wire
 from fedstride.messages.records import array_records, metric_records
 from server_app.config.schema import Config
-from server_app.exchange.messages import CohortGrid
+from server_app.exchange.sending import CohortGrid
 
 from .rules import Attack, Present, drawn_order
 

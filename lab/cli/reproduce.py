@@ -17,8 +17,8 @@ from ..terminal import say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..reproduction.budget import Pace
     from ..reproduction.planning import Plan
+    from ..reproduction.run_times import Pace
     from ..reproduction.running import CellRun
 
 
@@ -53,9 +53,9 @@ def reproduce(
     from server_app.config.compose import compose
     from server_app.records.run_folder import runs_dir
 
-    from ..reproduction.budget import seconds_in
     from ..reproduction.cells import cells, seeds_in
     from ..reproduction.page import shown
+    from ..reproduction.run_times import seconds_in
     from ..reproduction.running import places
 
     unix_signals.outlast_the_terminal()
@@ -114,8 +114,8 @@ def _reproduce(
 
 def _planned(console: Console, here: Sequence[CellRun], budget: float | None) -> tuple[Plan, list[str]]:
     """Measure, and say what the runs take and which of them are done; and what cannot be run here."""
-    from ..reproduction.budget import written
     from ..reproduction.planning import measure, plan
+    from ..reproduction.run_times import written
 
     began = time.monotonic()
     failures: list[str] = []

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from fedstride.errors import ConfigError, RunError
 from fedstride.files import atomic
 
-from .authority import CA_DAYS, Authority, new_authority, read_authority, server_certificate
+from .certificate_authority import CA_DAYS, Authority, new_authority, read_authority, server_certificate
 
 PURPOSES = {
     "ca.crt": "the CA's certificate: every node and every user who submits runs needs a copy",

@@ -88,17 +88,17 @@ class InWorkers:
         return DividedEvaluation(self._evaluation, self._pool, priority=priority)
 
 
-class InCohorts(InThisProcess):
+class Vectorized(InThisProcess):
     """Several clients at once, in this process."""
 
     def grid(self, prepared: Prepared, priority: int = 0) -> LocalGrid | AttackedGrid:
         """A Grid that trains several clients at once."""
-        from .several_clients.grid import TogetherGrid
+        from .vectorized.grid import VectorizedGrid
 
         config = prepared.config
         stay = {"device": True, "host": False}.get(config.rules_on)
         size, files = config.clients_at_once, files_of(config)
-        grid = TogetherGrid(self._app, config.clients, data=files, size=size, stay=stay)
+        grid = VectorizedGrid(self._app, config.clients, data=files, size=size, stay=stay)
         return attacked(grid, prepared)
 
 
@@ -129,7 +129,7 @@ def _opened(stack: ExitStack, app: ClientApp, prepared: Prepared, workers: int |
     if config.engine == "vectorized":
         reason = _alone(config, evaluation.spec)
         if not reason:
-            return InCohorts(app, evaluation, [*notes, *_parts(config)])
+            return Vectorized(app, evaluation, [*notes, *_parts(config)])
         notes.append(f"engine=vectorized: {reason}; the clients train one by one")
     wanted = next(n for n in (config.workers, workers, places(config)) if n is not None)
     if not wanted:
@@ -159,7 +159,7 @@ def _cannot_be_copied(config: Config) -> str | None:
 
 def _alone(config: Config, spec: Spec) -> str | None:
     """Why the clients of a run cannot be trained together; None if they can."""
-    from .several_clients import trial_step
+    from .vectorized import trial_step
 
     require(
         not config.workers,
@@ -177,7 +177,7 @@ def _alone(config: Config, spec: Spec) -> str | None:
 
 def _parts(config: Config) -> list[str]:
     """The note that a round is trained in parts. On a GPU the number of clients is known once a round begins."""
-    from .several_clients.grid import ON_A_PROCESSOR
+    from .vectorized.grid import ON_A_PROCESSOR
 
     size = config.clients_at_once or (None if uses_gpus(config) else ON_A_PROCESSOR)
     if size is None or size >= config.cohort_size:

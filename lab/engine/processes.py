@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from fedstride.processes import children, unix_signals
+from fedstride.processes import forks, unix_signals
 
 Body = Callable[[int, socket.socket], None]
 """What a copy does: (number, connection to the original) -> None."""
@@ -106,7 +106,7 @@ def _copied(body: Callable[[], None], *connections: socket.socket) -> int:
         with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the original has ended
             body()
 
-    return children.forked(work)
+    return forks.forked(work)
 
 
 def _send(connection: socket.socket, value: Any) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import fedstride
-from fedstride.processes import children
+from fedstride.processes import forks
 
 PRIVATE: Mapping[str, str] = {
     "RAY_AUTH_MODE": "token",
@@ -40,7 +40,7 @@ names, so one client at a time."""
 def main() -> None:
     """Run the simulation of the order. The exit code is 1 if it fails."""
     order = json.loads(sys.stdin.buffer.read())
-    code = children.kept(order["parent"], lambda: _simulate(order))
+    code = forks.kept(order["parent"], lambda: _simulate(order))
     shutil.rmtree(order["home"], ignore_errors=True)
     sys.exit(code)
 

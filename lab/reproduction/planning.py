@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedstride.errors import RunError
 
-from .budget import Pace, Planned, within
+from .run_times import Pace, Planned, within
 from .running import CellRun, first_round, pace_of
 
 Kind = tuple[str, str]

@@ -16,8 +16,8 @@ from server_app.config.schema import Config
 from ..engine.sweep import Ended, run_jobs
 from ..engine.sweep_combinations import PlannedRun
 from ..results.run_folders import Run, is_run, load
-from .budget import Pace, pace
 from .cells import Cell
+from .run_times import Pace, pace
 
 MEASURED = 1
 """Rounds with which a cell begins, to measure how long one takes."""

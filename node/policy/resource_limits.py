@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from confinement import no_dump
-from fedstride.processes.children import children, forked
+from fedstride.processes.forks import children, forked
 
 from ..removal import opened
 

@@ -19,6 +19,7 @@ from fedstride.errors import FedstrideError, RunError
 
 from ..policy.file_access import NOWHERE, ProcessFolders
 from ..removal import left_beside
+from .environment_variables import environment
 from .frames import (
     RECEIVED_AT_ONCE,
     UNTRUSTED,
@@ -32,7 +33,6 @@ from .frames import (
 )
 from .internal_messages import Channel, Ended, Kill, Ready, Remove, Start, pair
 from .output import Output
-from .variables import environment
 
 EXIT_SECONDS = 10.0
 """A process that has answered, or closed its connection, is killed if it is still there after so many seconds."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from confinement import ConfinementError, scope_signals
-from fedstride.processes import children
+from fedstride.processes import forks
 
 from ..policy.resource_limits import Limits, exceeded
 from ..removal import remove
@@ -45,9 +45,9 @@ def serve(line: Channel, template: int, work: Work) -> NoReturn:
     its process id.
     """
     try:
-        children.inherit_orphans()
+        forks.inherit_orphans()
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        children.end_with(template, signal.SIGTERM)
+        forks.end_with(template, signal.SIGTERM)
         is_scoped = _scope(template)
         while (received := line.receive()) is not None and os.getppid() == template:
             order, descriptors = received
@@ -91,7 +91,7 @@ class Supervisor:
                 os.makedirs(self._scratch, mode=0o700)
             if problem := exceeded(self._limits, self._folders, None):
                 return f"not started, as {problem}"
-            self._child = children.forked(started)
+            self._child = forks.forked(started)
         except OSError as error:
             return f"not started: {error.strerror}"
         finally:
@@ -129,7 +129,7 @@ class Supervisor:
                 return True
             # Without the scope a signal to all would reach the whole machine. Then each child is killed; its own
             # children become children of this process, and are killed in the next round.
-            for pid in (-1,) if self._is_scoped else children.children(os.getpid()):
+            for pid in (-1,) if self._is_scoped else forks.children(os.getpid()):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             signal.sigtimedwait({signal.SIGCHLD}, 0.01)

@@ -25,7 +25,7 @@ from typing import NoReturn
 
 import client_app
 from confinement import close_all_but, no_dump
-from fedstride.processes import children
+from fedstride.processes import forks
 
 from ..removal import remove_named
 from . import supervisor as minding
@@ -117,7 +117,7 @@ class Template:
         ours, theirs = pair()
         template = os.getpid()
         with theirs:
-            pid = children.forked(lambda: self._mind(theirs, template), end=None)
+            pid = forks.forked(lambda: self._mind(theirs, template), end=None)
         supervisor = Supervisor(pid, os.pidfd_open(pid), Channel(ours))
         self._supervisors.append(supervisor)
         self._selector.register(supervisor.line, selectors.EVENT_READ, supervisor)
@@ -178,7 +178,7 @@ class Template:
             remove_named(Path(order.folder), order.names)
 
         with contextlib.suppress(OSError):  # too many processes; the node orders it again
-            self._ending.add(children.forked(work, end=None))
+            self._ending.add(forks.forked(work, end=None))
             self._has_others = True
 
     def _reap_others(self) -> None:
@@ -190,7 +190,7 @@ class Template:
             return
         had_orphans = False
         supervisors = {supervisor.pid for supervisor in self._supervisors}
-        for pid in set(children.children(os.getpid())) - supervisors - self._ending:
+        for pid in set(forks.children(os.getpid())) - supervisors - self._ending:
             had_orphans = True
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -244,7 +244,7 @@ def main() -> None:
     """Serve the node at the other end of the descriptor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the node, whose end ends this process
     line = Channel(socket.socket(fileno=int(sys.argv[1])))
-    children.inherit_orphans()
+    forks.inherit_orphans()
     no_dump()  # a core, or another process of this user, would show what forks have in memory
     preloaded, problem = warm()
     template = Template(line, preloaded)

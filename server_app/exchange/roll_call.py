@@ -26,8 +26,8 @@ from ..config.allowed_by_user import CLIENT_CODE
 from ..config.schema import Config
 from .client_ids import Claims, Owner
 from .expected_nodes import connected, listed
-from .messages import Waiting, collect, nodes_of, send
 from .roll_call_replies import facts_in, name_of
+from .sending import Waiting, collect, nodes_of, send
 from .silent_clients import Attendance
 from .timeouts import CEILING, CallWait, Fixed, Patience
 

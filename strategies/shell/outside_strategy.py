@@ -36,7 +36,7 @@ from fedstride.messages.records import array_records
 from ..replies.cohort import Cohort, Expected, messages_of
 from ..replies.declared_needs import Needs
 from ..sums.means import averaged_buffers
-from .messages import Shell
+from .flower_strategy import Shell
 from .stack import Computed, Core, RoundMessages
 
 

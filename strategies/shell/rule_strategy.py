@@ -1,7 +1,7 @@
 """A rule of ours as the core of a strategy: what a rule defines, and how it asks a sample of the nodes.
 
 A rule is a subclass with `rule()`, a pure function behind it, and a `State`. It is a Flower Strategy by itself,
-with the shell of `messages.py`; wrappers around it are in `wrapper.py`.
+with the shell of `flower_strategy.py`; wrappers around it are in `wrapper.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedstride.settings import Setting, check
 from ..replies.cohort import Cohort, messages_of
 from ..replies.declared_needs import Needs, declared, limited
 from ..replies.screening_settings import Screening
-from .messages import Shell
+from .flower_strategy import Shell
 from .stack import Computed, Core, RoundMessages, RoundResult, Stack
 
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]

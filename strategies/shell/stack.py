@@ -1,7 +1,7 @@
 """The parts of a strategy: a core that computes a model from a round's replies, and acts around it.
 
-`messages.py` calls them. What is here does nothing by itself, so that a rule or a wrapper writes only what it
-does.
+`flower_strategy.py` calls them. What is here does nothing by itself, so that a rule or a wrapper writes only
+what it does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A wrapper: an act around another strategy, Flower's own or ours.
 
 A wrapper is a subclass with `act()`, which sees the model that was sent, the valid replies and the inner
-strategy's result. `FedLWS(FedNNNN())` is a list of two parts; `messages.py` calls them.
+strategy's result. `FedLWS(FedNNNN())` is a list of two parts; `flower_strategy.py` calls them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..fedavg import FedAvg
 from ..replies.declared_needs import Needs
 from ..replies.screening_settings import Screening
 from .device import claims
-from .messages import Shell, has_own_way
+from .flower_strategy import Shell, has_own_way
 from .outside_strategy import Foreign
 from .rule_strategy import check_options, settings_in
 from .stack import Act, Stack

@@ -10,7 +10,7 @@ from client_app.objectives.fedprox import FedProx
 from client_app.objectives.plain import Plain
 from client_app.registry import FedProxSettings, Training
 from client_app.training.method import Job, Received
-from client_app.training.plan_parts import Pull
+from client_app.training.stackable_parts import Pull
 from client_app.training.step import sgd_step_
 
 

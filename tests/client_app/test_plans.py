@@ -16,7 +16,7 @@ from client_app.app import app
 from client_app.combined_methods import Composition, Member, combine
 from client_app.registry import EXCLUSIVE, RULES
 from client_app.training.method import Job, Method, Plan, Received, Result, Returned, State
-from client_app.training.plan_parts import Pull
+from client_app.training.stackable_parts import Pull
 from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError
 from fedstride.messages import wire

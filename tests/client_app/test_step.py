@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from client_app.training.plan_parts import Pull, one_pull
+from client_app.training.stackable_parts import Pull, one_pull
 from client_app.training.step import displace_, sgd_step_
 from fedstride.errors import ConfigError
 

@@ -16,7 +16,7 @@ from client_app.app import app
 from client_app.for_server_rules.two_d_lrd import Half
 from client_app.registry import RULES, Training
 from client_app.training import batches
-from client_app.training.local_steps import cursor_of
+from client_app.training.cursor_batches import cursor_of
 from client_app.training.method import Received
 from fedstride.arrays.named import Arrays
 from fedstride.errors import ConfigError

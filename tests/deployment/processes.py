@@ -22,7 +22,7 @@ import pytest
 
 from fedstride.flower.for_nodes.connecting import uses_http
 from fedstride.flower.for_nodes.request_keys import openssh_to_pem
-from fedstride.processes.children import children
+from fedstride.processes.forks import children
 from lab.flower.flower_command import Connection, environment, free_port, write_connection
 from lab.flower.superlink_choice import Target
 from lab.flower.superlink_requests import Control, Listed, control

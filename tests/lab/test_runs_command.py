@@ -15,7 +15,7 @@ import pytest
 from folders import Call, config, make
 
 from fedstride.errors import ConfigError
-from fedstride.processes.children import children
+from fedstride.processes.forks import children
 from lab.results.run_folders import FETCHED, load
 from lab.results.running_process import holder, interrupt
 from server_app.records.run_folder import is_locked, lock

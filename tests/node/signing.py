@@ -24,8 +24,8 @@ from lab.engine.local_grid import LocalGrid
 from node.apps.installed_apps import App
 from node.log.log_lines import Accounts
 from node.signed_runs.approvals import Approvals
-from node.signed_runs.checks import SignedRuns
 from node.signed_runs.ledger import Ledger, Question
+from node.signed_runs.message_checks import SignedRuns
 from node.signed_runs.signers import Signatures, Signer
 from server_app.session import Prepared
 from server_app.signed_messages import forms_of, messages_of

@@ -18,12 +18,12 @@ from pids import gone
 
 from fedstride.errors import RunError
 from fedstride.flower.for_nodes import client_apps
-from fedstride.processes.children import children
+from fedstride.processes.forks import children
 from node.processes import frames
 from node.processes import message_processes as module
+from node.processes.environment_variables import environment
 from node.processes.frames import Bounds
 from node.processes.message_processes import DiedError, Processes
-from node.processes.variables import environment
 from node.processes.warm_template import FREE_SUPERVISORS
 
 pytestmark = pytest.mark.slow

@@ -47,8 +47,8 @@ from node.policy.policy_file import Policy
 from node.processes.frames import Request
 from node.signed_runs.approvals import ApprovalBasis as SiteOfData
 from node.signed_runs.approvals import Approvals, Asking, approve, find, in_words, waiting
-from node.signed_runs.checks import SignedRuns
 from node.signed_runs.ledger import Ledger
+from node.signed_runs.message_checks import SignedRuns
 
 ARRAYS = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)}
 FIXED: dict[str, Any] = {

@@ -13,8 +13,8 @@ from fedstride.arrays.named import to_record
 from fedstride.flower import identity
 from fedstride.messages.packed_arrays import is_packed
 from lab.engine.local_grid import LocalGrid
-from server_app.exchange import messages as module
-from server_app.exchange.messages import CohortGrid, exchange, send
+from server_app.exchange import sending as module
+from server_app.exchange.sending import CohortGrid, exchange, send
 
 identity.set_identity()
 

@@ -23,7 +23,7 @@ from fedstride.arrays.named import to_record, views
 from fedstride.flower import identity
 from fedstride.messages import wire
 from fedstride.processes import unix_signals
-from server_app.exchange.messages import exchange
+from server_app.exchange.sending import exchange
 from strategies.replies.screening import screen
 
 identity.set_identity()

@@ -26,7 +26,7 @@ from strategies import (
     Wrapper,
 )
 from strategies.replies import screening
-from strategies.shell import messages
+from strategies.shell import flower_strategy
 
 START = fed.only_parameters(fed.make_model())
 
@@ -49,7 +49,7 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rounds = 0
         self.read: list[int] = []
-        screen, read, metrics = messages.screen, screening._read, messages.screen_metrics
+        screen, read, metrics = flower_strategy.screen, screening._read, flower_strategy.screen_metrics
 
         def screened(*args: Any, **options: Any) -> Any:
             self.rounds += 1
@@ -63,8 +63,8 @@ class Counted:
             self.read.append(message.metadata.src_node_id)
             return read(message, *args, **options)
 
-        monkeypatch.setattr(messages, "screen", screened)
-        monkeypatch.setattr(messages, "screen_metrics", metrics_screened)
+        monkeypatch.setattr(flower_strategy, "screen", screened)
+        monkeypatch.setattr(flower_strategy, "screen_metrics", metrics_screened)
         monkeypatch.setattr(screening, "_read", once)
 
 

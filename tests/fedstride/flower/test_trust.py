@@ -15,7 +15,7 @@ import pytest
 
 from fedstride.flower.for_nodes import connecting
 from fedstride.flower.for_nodes.connection import AnswerError, SuperLinkAddress
-from lab.deployment.authority import CA_DAYS
+from lab.deployment.certificate_authority import CA_DAYS
 from lab.deployment.certificates import make
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.engine.several_clients.random_draws import CALLS, DRAWS, CountedDraws, drawn
+from lab.engine.vectorized.random_draws import CALLS, DRAWS, CountedDraws, drawn
 
 WORD = 2**64
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lab.engine.several_clients import examples_on_gpu
+from lab.engine.vectorized import examples_on_gpu
 
 CPU, ROOM = torch.device("cpu"), 10**6
 

@@ -18,7 +18,7 @@ from client_app import from_message, stages
 from client_app.app import app
 from client_app.registry import OBJECTIVES, RULES
 from client_app.training.method import Job, Method, Plan, Received, Result, Returned, State
-from client_app.training.plan_parts import Correction
+from client_app.training.stackable_parts import Correction
 from fedstride.arrays.named import Arrays, to_record, views
 from fedstride.arrays.on_device import TensorArray
 from fedstride.flower import identity
@@ -33,11 +33,11 @@ from fedstride.tasks.networks.norms import BatchNorm1d
 from fedstride.tasks.registry import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec, Target
 from lab.engine.local_grid import LocalGrid
-from lab.engine.several_clients import captured_graphs, examples_on_gpu, memory, training, trial_step
-from lab.engine.several_clients import clients as begun_clients
-from lab.engine.several_clients import grid as engine
-from lab.engine.several_clients.functions import GeneratorDraws, conv2d_of_patches
-from lab.engine.several_clients.grid import TogetherGrid
+from lab.engine.vectorized import captured_graphs, examples_on_gpu, memory, training, trial_step
+from lab.engine.vectorized import clients as begun_clients
+from lab.engine.vectorized import grid as engine
+from lab.engine.vectorized.functions import GeneratorDraws, conv2d_of_patches
+from lab.engine.vectorized.grid import VectorizedGrid
 
 CLIENTS = 5
 SIZES = (7, 13, 1, 9, 6)  # examples of the clients; with batches of 4, one has a single batch of one example
@@ -195,8 +195,8 @@ def alone() -> LocalGrid:
     return LocalGrid(app, CLIENTS)
 
 
-def together(size: int = CLIENTS) -> TogetherGrid:
-    return TogetherGrid(app, CLIENTS, size=size)
+def together(size: int = CLIENTS) -> VectorizedGrid:
+    return VectorizedGrid(app, CLIENTS, size=size)
 
 
 def in_folder(grid: LocalGrid, folder: Path) -> LocalGrid:
@@ -434,7 +434,7 @@ def test_trained_weights_are_loaded_for_the_methods_that_read_them(
 def test_models_that_stay_on_the_device_have_the_same_bits(half: str | None, tmp_path: Path) -> None:
     setup, sent = Setup(*NETWORKS["batch norm"]), RULES_HERE[half or "sgd"][1]
     host, device = (
-        exchange(in_folder(TogetherGrid(app, CLIENTS, stay=stay), tmp_path / str(stay)), setup, sent)
+        exchange(in_folder(VectorizedGrid(app, CLIENTS, stay=stay), tmp_path / str(stay)), setup, sent)
         for stay in (False, True)
     )
     assert bits(host) == bits(device)
@@ -453,7 +453,7 @@ def test_each_client_begins_with_the_model_of_its_message() -> None:
     each = [(half, model) for model in (first, second, broken, first, second)]
     for grid in (alone(), together()):
         found[type(grid)] = dict(enumerate(grid.send_and_receive(messages(grid, setup, each))))
-    one, other = found[LocalGrid], found[TogetherGrid]
+    one, other = found[LocalGrid], found[VectorizedGrid]
     for replies in (one, other):
         assert "does not fit this client's network" in replies.pop(2).error.reason
     assert_same(one, other)
@@ -678,7 +678,7 @@ def test_draws_from_a_counter_do_not_depend_on_who_trains_together(
     monkeypatch.setattr(training, "_random_of", lambda clients: training._Keys(clients, clients[0].job.device))
     monkeypatch.setattr(engine, "on_gpu", lambda job: True)
     found, again, in_twos, in_ones = (
-        exchange(TogetherGrid(app, CLIENTS, size=size, stay=False), setup) for size in (5, 5, 2, 1)
+        exchange(VectorizedGrid(app, CLIENTS, size=size, stay=False), setup) for size in (5, 5, 2, 1)
     )
     assert bits(found) == bits(again)
     assert_same(found, in_twos)

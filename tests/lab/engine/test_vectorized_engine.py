@@ -12,7 +12,7 @@ from safetensors.numpy import load
 from client_app.app import app
 from fedstride.arrays.on_device import TensorArray
 from fedstride.errors import ConfigError
-from lab.engine.engine import InCohorts, engine
+from lab.engine.engine import Vectorized, engine
 from lab.results.run_folders import load as load_run
 from server_app import session
 from server_app.config.compose import compose
@@ -116,7 +116,7 @@ def desk(tmp_path: Path, *overrides: str) -> tuple[object, list[str]]:
 
 def test_without_obstacles_there_is_no_note(tmp_path: Path) -> None:
     found, notes = desk(tmp_path, "model=mlp")
-    assert isinstance(found, InCohorts)
+    assert isinstance(found, Vectorized)
     assert not notes
 
 
@@ -130,7 +130,7 @@ def test_a_round_that_is_trained_in_parts_is_announced(tmp_path: Path) -> None:
 
 def test_a_method_that_needs_its_own_client_is_named(tmp_path: Path) -> None:
     found, notes = desk(tmp_path, "model=mlp", "objective=moon")
-    assert not isinstance(found, InCohorts)
+    assert not isinstance(found, Vectorized)
     assert notes == [
         "engine=vectorized: objective=moon has a term of the loss, which cannot be computed for several clients "
         "at once; the clients train one by one"

@@ -15,7 +15,7 @@ import pytest
 
 from fedstride.errors import RunError
 from lab import doctor
-from lab.deployment.authority import CA_DAYS
+from lab.deployment.certificate_authority import CA_DAYS
 from lab.deployment.certificates import make
 from lab.flower import why_unreachable
 from lab.flower.flower_command import free_port

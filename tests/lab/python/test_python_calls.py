@@ -23,7 +23,7 @@ from desk import table, weights
 import fedstride
 from fedstride.errors import ConfigError, FedstrideError, RunError
 from fedstride.parts import USER_PARTS
-from fedstride.processes.children import children
+from fedstride.processes.forks import children
 from lab.python import calls
 
 SMALL: dict[str, Any] = {

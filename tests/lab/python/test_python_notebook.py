@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from fedstride.processes.children import children
+from fedstride.processes.forks import children
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples/notebook.ipynb"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
-from lab.reproduction.budget import Pace, Planned, pace, seconds_in, within, written
+from lab.reproduction.run_times import Pace, Planned, pace, seconds_in, within, written
 from server_app.config.compose import compose
 
 TIMES = st.lists(st.floats(0, 1e5), max_size=30)

@@ -17,7 +17,7 @@ from torch import nn
 
 from client_app.from_message import Work
 from client_app.stages import Begun, Loaded, begin, dropout_seed, load_model, reply
-from client_app.training import plan_parts
+from client_app.training import stackable_parts
 from client_app.training.method import Job, Result, steps
 from fedstride.arrays.named import Arrays, host
 from fedstride.errors import DataError
@@ -176,13 +176,13 @@ def key(started: Started) -> Hashable:
     """What clients that are trained together have in common."""
     job, plan, examples = started.job, started.begun.plan, started.job.examples
     pieces: list[Any] = [*plan.corrections, plan.logits, plan.pull]
-    made_of = [piece for piece in pieces if isinstance(piece, plan_parts.Piece)]
+    made_of = [piece for piece in pieces if isinstance(piece, stackable_parts.Stackable)]
     return (
         id(job.model),
         (job.lr, job.client.momentum, job.client.weight_decay),
         None if plan.step_factors is None else tuple(plan.step_factors),
         plan.displacement is None,
-        tuple(plan_parts.signature(piece) for piece in made_of),
+        tuple(stackable_parts.signature(piece) for piece in made_of),
         job.augmentation,
         (examples.spec.text, id(examples.goal.loss)),
         (examples.x.dtype, examples.x.shape[1:], examples.y.dtype, examples.y.shape[1:]),

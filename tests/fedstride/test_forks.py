@@ -13,7 +13,7 @@ from pids import gone
 
 PROGRAM = """
 import os, subprocess, sys, time
-from fedstride.processes import children
+from fedstride.processes import forks
 
 def work():
     # Three that outlive their work: one with a session of its own, one whose parent has ended, one that waits.

@@ -1,10 +1,11 @@
 """Pieces of a plan that can be computed for several clients at once.
 
-A piece is a pull, a correction of the gradient or a change of the logits: a dataclass derived from `Piece`, whose
-fields are tensors, sequences of tensors, and plain values. For several clients its tensors get a first axis, the
-clients. The class states how it is then called: a `Correction` with gradients and parameters that have this axis
-too, so it must compute element by element; a `LogitsChange` for one client after the other (`torch.func.vmap`),
-so it must return a tensor made from tensors, without writing into one. A `Pull` is not called; `step.py` reads it.
+A piece is a pull, a correction of the gradient or a change of the logits: a dataclass derived from `Stackable`,
+whose fields are tensors, sequences of tensors, and plain values. For several clients its tensors get a first
+axis, the clients. The class states how it is then called: a `Correction` with gradients and parameters that have
+this axis too, so it must compute element by element; a `LogitsChange` for one client after the other
+(`torch.func.vmap`), so it must return a tensor made from tensors, without writing into one. A `Pull` is not
+called; `step.py` reads it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import torch
 
 from fedstride.errors import ConfigError
 
-P = TypeVar("P", bound="Piece")
+P = TypeVar("P", bound="Stackable")
 
 
-class Piece:
+class Stackable:
     """A part of a plan that several clients can share once its tensors are stacked."""
 
 
-class Correction(Piece, ABC):
+class Correction(Stackable, ABC):
     """(gradients, parameters) -> gradients, element by element."""
 
     @abstractmethod
@@ -34,7 +35,7 @@ class Correction(Piece, ABC):
         """The corrected gradients."""
 
 
-class LogitsChange(Piece, ABC):
+class LogitsChange(Stackable, ABC):
     """Logits (n, outputs) -> logits of the same shape."""
 
     @abstractmethod
@@ -43,7 +44,7 @@ class LogitsChange(Piece, ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Pull(Piece):
+class Pull(Stackable):
     """(strength / 2) ||w - anchor||^2 as a part of the loss: its gradient is strength (w - anchor)."""
 
     strength: float  # > 0
@@ -67,7 +68,7 @@ def one_pull(pulls: Sequence[Pull]) -> Pull | None:
     return Pull(total, [sum(s * a for s, a in zip(shares, column, strict=True)) for column in anchors])
 
 
-def signature(piece: Piece) -> Hashable:
+def signature(piece: Stackable) -> Hashable:
     """What two pieces must have in common to be stacked: the class and the plain values."""
     return type(piece), *((name, value) for name, value in _fields(piece) if not _is_tensors(value))
 
@@ -83,7 +84,7 @@ def first(piece: P, count: int) -> P:
     return dataclasses.replace(piece, **{n: _map(v, lambda t: t[:count]) for n, v in _tensors(piece)})  # type: ignore[type-var]
 
 
-def tensors(piece: Piece) -> list[torch.Tensor]:
+def tensors(piece: Stackable) -> list[torch.Tensor]:
     """All tensors of a piece, always in the same order."""
     collected: list[torch.Tensor] = []
     for _, value in _tensors(piece):
@@ -102,11 +103,11 @@ def of_each_client(piece: LogitsChange, logits: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def _fields(piece: Piece) -> list[tuple[str, Any]]:
+def _fields(piece: Stackable) -> list[tuple[str, Any]]:
     return [(field.name, getattr(piece, field.name)) for field in dataclasses.fields(piece)]  # type: ignore[arg-type]
 
 
-def _tensors(piece: Piece) -> list[tuple[str, Any]]:
+def _tensors(piece: Stackable) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in _fields(piece) if _is_tensors(value)]
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from client_app.stages import dropout_seed
-from client_app.training import plan_parts
+from client_app.training import stackable_parts
 from client_app.training.method import Plan, Result
 from client_app.training.step import displace_, sgd_step_
 from fedstride.tasks.models import numerics
@@ -96,7 +96,7 @@ class _Training:
             [torch.zeros_like(w) for w in parameters] if job.client.momentum else [None] * len(parameters)
         )
         self.corrections = [
-            plan_parts.stacked(column) for column in _columns([plan.corrections for plan in self.plans])
+            stackable_parts.stacked(column) for column in _columns([plan.corrections for plan in self.plans])
         ]
         self.logits = _stacked([plan.logits for plan in self.plans])
         self.pull = _stacked([plan.pull for plan in self.plans])
@@ -129,8 +129,8 @@ class _Training:
             *(
                 tensor
                 for piece in plans
-                if isinstance(piece, plan_parts.Piece)
-                for tensor in plan_parts.tensors(piece)
+                if isinstance(piece, stackable_parts.Stackable)
+                for tensor in stackable_parts.tensors(piece)
             ),
             *self.factors.values(),
             *self.displacement,
@@ -191,7 +191,7 @@ class _Training:
         lr, factors = self._rate(rate, count)
         with torch.no_grad():
             for correct in self.corrections:
-                gradients = plan_parts.first(correct, count)(gradients, weights)
+                gradients = stackable_parts.first(correct, count)(gradients, weights)
         settings = self.job.client
         sgd_step_(
             weights,
@@ -201,7 +201,7 @@ class _Training:
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
             factors=factors,
-            pull=None if self.pull is None else plan_parts.first(self.pull, count),
+            pull=None if self.pull is None else stackable_parts.first(self.pull, count),
         )
         if self.displacement:
             displace_(weights, [d[:count] for d in self.displacement], lr=lr, factors=factors)
@@ -222,7 +222,7 @@ class _Training:
         if self.logits is None:
             loss = mean_losses(of_task, outputs, batch)
             return loss, loss
-        changed = plan_parts.of_each_client(plan_parts.first(self.logits, len(outputs)), outputs)
+        changed = stackable_parts.of_each_client(stackable_parts.first(self.logits, len(outputs)), outputs)
         return mean_losses(of_task, outputs.detach(), batch), mean_losses(of_task, changed, batch)
 
     def results(self) -> list[Trained]:
@@ -268,7 +268,7 @@ def _columns(rows: Sequence[Sequence[Any]]) -> list[Any]:
 
 def _stacked(pieces: Sequence[Any]) -> Any:
     """One piece for all clients; None if none has one. Clients with the same key have it all, or none."""
-    return None if pieces[0] is None else plan_parts.stacked(pieces)
+    return None if pieces[0] is None else stackable_parts.stacked(pieces)
 
 
 def _factors(plans: Sequence[Plan], parameters: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:

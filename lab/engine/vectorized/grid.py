@@ -28,7 +28,7 @@ ON_A_PROCESSOR = 16
 """Clients that are trained at once on a processor, by default."""
 
 
-class TogetherGrid(LocalGrid):
+class VectorizedGrid(LocalGrid):
     """The nodes of a `LocalGrid`, trained together.
 
     `size`: at most this number of clients at once. If None, this is 16 on a processor, and on a GPU what its
