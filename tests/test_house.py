@@ -229,6 +229,19 @@ def test_no_module_is_too_long() -> None:
     assert not long
 
 
+def test_the_tests_lie_as_the_modules_do() -> None:
+    """Folders of `tests/PACKAGE/` are those of the package; a test with a module's name is in its folder."""
+    misplaced = []
+    for package in MAY_IMPORT:
+        modules = [path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")]
+        for test in (path.relative_to(ROOT) for path in (ROOT / "tests" / package).rglob("test_*.py")):
+            folders = {module.parent for module in modules if module.stem == test.stem.removeprefix("test_")}
+            folder = test.parent.relative_to("tests")
+            if not (ROOT / folder).is_dir() or (len(folders) == 1 and folder not in folders):
+                misplaced.append(str(test))
+    assert misplaced == []
+
+
 FLOWER = ROOT / "fedstride/flower"
 """The one folder that uses private names of Flower."""
 

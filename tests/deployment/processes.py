@@ -403,3 +403,14 @@ def left_over(mark: str) -> list[str]:
             if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
                 found.append((entry / "cmdline").read_text().replace("\0", " "))
     return found
+
+
+def server_app(site: Site) -> int:
+    """The id of the process in which the ServerApp runs."""
+    mark = f"{MARK}={site.deployment.mark}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (entry / "cmdline").read_bytes()
+            if b"superlink.serverapp" in command and mark in (entry / "environ").read_bytes().split(b"\0"):
+                return int(entry.name)
+    raise AssertionError("no ServerApp runs")

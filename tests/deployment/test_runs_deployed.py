@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Running, Site, stop, until
-from test_stop_deployed import server_app
+from processes import Running, Site, server_app, stop, until
 
 from lab.flower import submission
 from lab.flower.superlink_choice import named

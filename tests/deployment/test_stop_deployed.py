@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -10,11 +9,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import MARK, Site, stop, until
+from processes import Site, server_app, stop, until
 
 from server_app.records.checkpoint import newest_checkpoint
 from server_app.records.line_files import read_lines
@@ -30,17 +28,6 @@ def pair(site: Site) -> Iterator[Any]:
     nodes = site.pair()
     yield nodes
     stop(*nodes)
-
-
-def server_app(site: Site) -> int:
-    """The id of the process in which the ServerApp runs."""
-    mark = f"{MARK}={site.deployment.mark}".encode()
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            command = (entry / "cmdline").read_bytes()
-            if b"superlink.serverapp" in command and mark in (entry / "environ").read_bytes().split(b"\0"):
-                return int(entry.name)
-    raise AssertionError("no ServerApp runs")
 
 
 def sigterm(site: Site, run_id: str) -> None:

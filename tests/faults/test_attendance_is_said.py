@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from test_names import HOSPITALS, NamedGrid
+from named_nodes import HOSPITALS, NamedGrid
 from world import Away, Fault, play
 
 from fedstride.errors import RunError

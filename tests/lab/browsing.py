@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 CHROMIUM = shutil.which("chromium")
+WIDTHS = (390, 1280)  # of a telephone and of a screen, in pixels
 
 
 def browse(page: Path, width: int, dark: bool, *options: str) -> subprocess.CompletedProcess[str]:

@@ -7,9 +7,9 @@ from typing import Any
 import federation as fed
 import numpy as np
 import pytest
+from all_strategies import ALL, make_model
 from federation import NODES, OPEN
 from flwr.app import Array, ArrayRecord, ConfigRecord
-from test_contracts import ALL, make_model
 
 from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError

@@ -9,9 +9,9 @@ import federation as fed
 import flwr.serverapp.strategy as flwr
 import numpy as np
 import pytest
+from all_strategies import ALL, make_model, same
 from federation import NODES, OPEN
 from reference import Model
-from test_contracts import ALL, make_model, same
 
 from fedstride.arrays.finite import first_not_finite, held_in, put_back, taken_out
 from fedstride.arrays.named import views
