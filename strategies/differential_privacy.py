@@ -30,8 +30,9 @@ from fedstride.noise import gaussian_mechanism
 from fedstride.noise.keystream import Keystream, is_secret, new_secret
 from fedstride.settings import Influence, Setting, check
 
-from .replies.cohort import Cohort, Expected, with_models
+from .replies.cohort import Cohort, Expected
 from .replies.declared_needs import Needs
+from .replies.reply_messages import with_models
 from .replies.screening_settings import each_for_itself
 from .shell.requests import expected_of
 from .shell.stack import Admission, Metrics, Stack

@@ -13,7 +13,7 @@ from fedstride import seeds
 from fedstride.arrays.named import Layout
 from fedstride.messages import wire
 from fedstride.messages.records import config_records
-from strategies.replies.cohort import shallow
+from strategies.replies.reply_messages import shallow
 from strategies.sums.blocks import norm
 
 from .attacking_grid import AttackedGrid, Updates, updates_in, with_updates

@@ -14,8 +14,9 @@ from flwr.app import RecordDict
 from fedstride.arrays.named import Arrays, Layout, float64, is_floating, like
 
 from ..sums.blocks import difference, norm
-from .cohort import Expected, Rejected, Reply, as_it_came, model_key, shallow
+from .cohort import Expected, Rejected, Reply
 from .length_bounds import quantile, reference
+from .reply_messages import as_it_came, model_key, shallow
 from .screening_settings import Screening
 
 MODEL, BUFFERS = "the model", "the buffers"

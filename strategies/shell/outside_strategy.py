@@ -33,8 +33,9 @@ from fedstride.flower.strategy_internals import (
 from fedstride.messages import wire
 from fedstride.messages.records import array_records
 
-from ..replies.cohort import Cohort, Expected, messages_of
+from ..replies.cohort import Cohort, Expected
 from ..replies.declared_needs import Needs
+from ..replies.reply_messages import messages_of
 from ..sums.means import averaged_buffers
 from .flower_strategy import Shell
 from .stack import Computed, Core, RoundMessages

@@ -27,8 +27,9 @@ from fedstride.flower.strategy_internals import AVERAGES_METRICS
 from fedstride.messages import wire
 from fedstride.settings import Setting, check
 
-from ..replies.cohort import Cohort, messages_of
+from ..replies.cohort import Cohort
 from ..replies.declared_needs import Needs, declared, limited
+from ..replies.reply_messages import messages_of
 from ..replies.screening_settings import Screening
 from .flower_strategy import Shell
 from .stack import Computed, Core, RoundMessages, RoundResult, Stack

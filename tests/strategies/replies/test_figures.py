@@ -20,8 +20,9 @@ from fedstride.errors import RunError
 from fedstride.figures.metrics import fact
 from fedstride.messages.limits import MAX_LIST
 from strategies import FedAvg, NormAnalysis
-from strategies.replies.cohort import Cohort, messages_of
+from strategies.replies.cohort import Cohort
 from strategies.replies.figures import agreed, combine, form_of, numbers, select
+from strategies.replies.reply_messages import messages_of
 from strategies.replies.screening import screen, screen_metrics
 from strategies.replies.screening_settings import Screening
 from strategies.shell.stack import RoundResult

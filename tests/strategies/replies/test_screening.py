@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from reference import Model
 
 from fedstride.arrays.named import to_record, views
-from strategies.replies.cohort import Cohort, Expected, messages_of
+from strategies.replies.cohort import Cohort, Expected
+from strategies.replies.reply_messages import messages_of
 from strategies.replies.screening import screen
 from strategies.replies.screening_settings import Screening
 
