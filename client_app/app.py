@@ -26,7 +26,7 @@ from fedstride.flower.logs import log
 from fedstride.messages import wire
 from fedstride.messages.code_digest import client_code
 from fedstride.messages.records import config_records
-from fedstride.tasks.models.tensors import evaluate
+from fedstride.tasks.evaluation.measuring import evaluate
 from fedstride.tasks.models.torch_seeds import seeded
 
 from . import free_memory, from_message

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +17,6 @@ from fedstride.errors import ConfigError
 from fedstride.files import private_files, user_folders
 from fedstride.flower.for_nodes.certificates import context
 from fedstride.flower.for_nodes.connection import SuperLinkAddress
-from fedstride.messages import wire
-from fedstride.messages.node_names import FORM, is_name
 from fedstride.processes.ports import NODES
 from fedstride.tasks.cache import cache_dir
 from fedstride.tasks.data_toml.site import SiteData
@@ -28,23 +24,12 @@ from fedstride.tasks.data_toml.site import SiteData
 from . import own_files
 from .apps.trusted_keys import trusted_keys
 from .keys import private_key
-from .policy.policy_file import Policy, check_owner, read_data, read_policy
+from .node_config import Value, for_apps, name_of, node_config, path_of, site_of
+from .policy.policy_file import Policy, check_owner, read_policy
 from .policy.time_limit import message_limit
 
 OFF = "off"
 
-READ_BY_THE_NODE = "(read by the node)"
-"""What apps see as the place of the data that they cannot open."""
-
-DEMANDS = ("clip", "noise", wire.MEMBERSHIP)
-"""How keys begin that the policy alone sets."""
-
-NODES_OWN = {"policy", "state", "log"}
-"""Keys of a node-config that are the node's own matter; apps do not see them."""
-
-Value = bool | int | float | str
-
-_PAIR = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")  # as Flower reads it
 
 GONE = {
     "--port": "a node has no port of its own",
@@ -99,7 +84,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
     given = _parser().parse_args(list(arguments))
     config = node_config(given.node_config)
     home = user_folders.flower(environment)
-    site, log, policy = _site(config), _log(config, home / own_files.LOG), read_policy(_path(config, "policy"))
+    site, log, policy = site_of(config), _log(config, home / own_files.LOG), read_policy(path_of(config, "policy"))
     if given.insecure and given.root_certificates:
         raise ConfigError("--insecure and --root-certificates exclude each other: with certificates there is TLS")
     if given.insecure and given.auth_supernode_private_key:
@@ -115,7 +100,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
             proxy=_proxy(given.proxy),
         ),
         key=_private_key(given.auth_supernode_private_key),
-        config=_for_apps(config, site, policy),
+        config=for_apps(config, site, policy),
         policy=policy,
         site=site,
         states=root(config).absolute(),
@@ -125,13 +110,13 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         rows=home / own_files.ROWS,
         secret=_secret(given.auth_supernode_private_key, config, site, home, log),
         allow_root=given.allow_root,
-        name=_name(config),
+        name=name_of(config),
         log=log,
         status=home / own_files.STATUS,
         lock=home / own_files.LOCK,
         home=home,
-        policy_file=_path(config, "policy"),
-        data_file=_path(config, "data"),
+        policy_file=path_of(config, "policy"),
+        data_file=path_of(config, "data"),
         apps=home / own_files.APPS,
         trusted=_trusted(given.trusted_entities, policy),
         wait=given.wait,
@@ -239,34 +224,18 @@ def _content(path: Path, option: str) -> bytes:
         raise ConfigError(f"{option} {path} cannot be read: {error.strerror or error}") from error
 
 
-def node_config(text: str) -> dict[str, Value]:
-    """The values of a node-config. Raises ConfigError for anything else."""
-    rest = _PAIR.sub("", text).strip()
-    if rest:
-        raise ConfigError(f"--node-config: {rest[:60]!r} is not of the form KEY=VALUE; separate pairs by blanks")
-    return {key: _value(key, value) for key, value in _PAIR.findall(text)}
-
-
-def _value(key: str, text: str) -> Value:
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text  # a text without quotation marks
-    if not isinstance(value, (bool, int, float, str)):
-        raise ConfigError(
-            f"--node-config {key} = {text[:60]} is not allowed: a value is a number, a text or a bool"
-        )
-    return value
-
-
-def _name(config: Mapping[str, Value]) -> str:
-    name = config.get("name", "")
-    if "name" in config and not is_name(name):
-        raise ConfigError(
-            f"node-config name = {name!r} is not allowed: it must be {FORM}; start the node with --node-config "
-            "'name=\"hospital-a\"'"
-        )
-    return str(name)
+def _secret(
+    key: Path | None, config: Mapping[str, Value], site: SiteData | None, home: Path, log: Path | None
+) -> dict[str, Path]:
+    """The files that apps must not read, by what they are."""
+    paths = {"the node's key": key, "the policy": path_of(config, "policy"), "the node's log": log}
+    paths |= {"the node's folder (FLWR_HOME)": home, "the folder of the clients' states": root(config)}
+    paths |= {"the cache": cache_dir().absolute()}
+    paths |= {
+        "the data file": path_of(config, "data"),
+        "the secret of the hold-out": site.secret if site else None,
+    }
+    return {what: path.expanduser().absolute() for what, path in paths.items() if path is not None}
 
 
 def _trusted(path: Path | None, policy: Policy) -> Mapping[str, str] | None:
@@ -276,51 +245,6 @@ def _trusted(path: Path | None, policy: Policy) -> Mapping[str, str] | None:
         return None
     check_owner(path, "--trusted-entities")
     return trusted_keys(path)
-
-
-def _path(config: Mapping[str, Value], key: str) -> Path | None:
-    """The path that a node-config has under this key; None if it has none."""
-    value = config.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"node-config {key} = {value!r} is not allowed: it must be the path of a file")
-    return Path(value).expanduser().absolute()
-
-
-def _site(config: Mapping[str, Value]) -> SiteData | None:
-    path = _path(config, "data")
-    return None if path is None else read_data(path)
-
-
-def _for_apps(config: Mapping[str, Value], site: SiteData | None, policy: Policy) -> dict[str, Value]:
-    """The node-config as apps see it: without the node's own files, and with what the policy demands of updates.
-
-    Raises ConfigError for demands that are not in the policy.
-    """
-    for key, value in config.items():
-        if key.startswith(DEMANDS):
-            written = str(value).lower() if isinstance(value, bool) else value
-            raise ConfigError(
-                f"node-config {key} is not allowed: demands are in the policy; write {key.replace('-', '_')} = "
-                f"{written} into the file that policy=FILE.toml names"
-            )
-    seen = {key: value for key, value in config.items() if key not in NODES_OWN} | policy.protection
-    seen |= {wire.MEMBERSHIP: True} if policy.membership else {}
-    if site is None:
-        return seen
-    return seen | {"data": str(site.path) if policy.raw_data else READ_BY_THE_NODE}
-
-
-def _secret(
-    key: Path | None, config: Mapping[str, Value], site: SiteData | None, home: Path, log: Path | None
-) -> dict[str, Path]:
-    """The files that apps must not read, by what they are."""
-    paths = {"the node's key": key, "the policy": _path(config, "policy"), "the node's log": log}
-    paths |= {"the node's folder (FLWR_HOME)": home, "the folder of the clients' states": root(config)}
-    paths |= {"the cache": cache_dir().absolute()}
-    paths |= {"the data file": _path(config, "data"), "the secret of the hold-out": site.secret if site else None}
-    return {what: path.expanduser().absolute() for what, path in paths.items() if path is not None}
 
 
 def _log(config: Mapping[str, Value], default: Path) -> Path | None:

@@ -34,16 +34,9 @@ from .exchange.roll_call import Roster
 from .exchange.sending import CohortGrid, exchange
 from .exchange.timeouts import Wait, Waits
 from .records.row_values import Row
+from .reports.client_rows import empty_rounds_reason, rows_of_clients, rows_of_measuring
 from .reports.progress import Progress
-from .reports.rows import (
-    bytes_in,
-    decision_figure,
-    empty_rounds_reason,
-    known_names,
-    rows_of_clients,
-    rows_of_measuring,
-    with_names,
-)
+from .reports.round_row import bytes_in, decision_figure, known_names, with_names
 from .reports.spread import spread
 from .stopping import quorum_of
 

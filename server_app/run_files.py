@@ -39,7 +39,7 @@ from .records.run_folder import default_name, free, lock, remove_temporary_files
 from .records.spreadsheet import cell, inert, line
 from .records.versions import hardware, versions
 from .reports.model_card import CARD, Card
-from .reports.rows import OF_EVALUATION
+from .reports.round_row import OF_EVALUATION
 from .rounds import Round
 from .stopping import chosen_round
 

@@ -47,9 +47,9 @@ from .records.noise_releases import note_releases
 from .records.restored_lines import restored_clients, restored_metrics
 from .records.row_values import Row
 from .records.run_folder import check_no_links, new_folder
+from .reports.client_rows import empty_rounds_reason
 from .reports.model_card import Audit
 from .reports.progress import Event, Progress
-from .reports.rows import empty_rounds_reason
 from .rounds import Evaluate, Federation, Observer, Round
 from .run_files import Records
 from .stopping import reason_to_stop

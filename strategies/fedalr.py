@@ -20,7 +20,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from typing_extensions import Unpack
 
-from fedstride.arrays.named import Arrays, total
+from fedstride.arrays.float64_sums import total
+from fedstride.arrays.named import Arrays
 from fedstride.settings import Setting, check
 
 from .replies.cohort import Cohort

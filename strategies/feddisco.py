@@ -19,7 +19,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from typing_extensions import Unpack
 
-from fedstride.arrays.named import Arrays, total
+from fedstride.arrays.float64_sums import total
+from fedstride.arrays.named import Arrays
 from fedstride.arrays.on_device import placed
 from fedstride.errors import require
 from fedstride.messages import wire

@@ -32,7 +32,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from typing_extensions import Unpack
 
-from fedstride.arrays.named import Arrays, Layout, float64
+from fedstride.arrays.float64_sums import float64
+from fedstride.arrays.named import Arrays, Layout
 from fedstride.errors import require
 from fedstride.flower.logs import log
 from fedstride.messages import wire

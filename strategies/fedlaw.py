@@ -31,7 +31,8 @@ from typing_extensions import Unpack
 
 from fedstride import seeds
 from fedstride.arrays.finite import held_of, put_back, taken_out
-from fedstride.arrays.named import Arrays, Layout, float64, like, total
+from fedstride.arrays.float64_sums import float64, total
+from fedstride.arrays.named import Arrays, Layout, like
 from fedstride.errors import given, require
 from fedstride.settings import MOST_EPOCHS, MOST_STEPS, Setting, check
 

@@ -19,7 +19,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
-from fedstride.arrays.named import Arrays, Layout, float64, layer_of, like, total
+from fedstride.arrays.float64_sums import float64, total
+from fedstride.arrays.named import Arrays, Layout, layer_of, like
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 

@@ -15,7 +15,8 @@ from typing import Annotated, Literal
 
 from typing_extensions import Unpack
 
-from fedstride.arrays.named import Arrays, total
+from fedstride.arrays.float64_sums import total
+from fedstride.arrays.named import Arrays
 from fedstride.messages import wire
 from fedstride.settings import Setting, check
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
-from fedstride.arrays.named import Arrays, Layout, total
+from fedstride.arrays.float64_sums import total
+from fedstride.arrays.named import Arrays, Layout
 from fedstride.errors import require
 
 from .replies.cohort import Cohort

@@ -18,7 +18,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
-from fedstride.arrays.named import Arrays, Layout, total
+from fedstride.arrays.float64_sums import total
+from fedstride.arrays.named import Arrays, Layout
 from fedstride.messages import wire
 from fedstride.messages.varying_values import Varies
 from fedstride.settings import MOST_ROUNDS, MOST_STEPS, Setting, check

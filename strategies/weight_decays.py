@@ -24,7 +24,8 @@ from typing import Annotated, Any, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
-from fedstride.arrays.named import Arrays, Layout, epsilon, float64, inner, like, namespace, squared_norm, total
+from fedstride.arrays.float64_sums import float64, inner, squared_norm, total
+from fedstride.arrays.named import Arrays, Layout, epsilon, like, namespace
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 

@@ -29,7 +29,8 @@ from client_app.registry import RULES
 from fedstride.arrays.named import Arrays, to_record, views
 from fedstride.messages import wire
 from fedstride.tasks import data
-from fedstride.tasks.models.tensors import evaluate, load_arrays
+from fedstride.tasks.evaluation.measuring import evaluate
+from fedstride.tasks.models.tensors import load_arrays
 from lab.engine.local_grid import LocalGrid
 from server_app.build import client_config
 from server_app.config.compose import from_yaml

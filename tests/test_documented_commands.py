@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedstride.errors import ConfigError
-from node.settings import node_config
+from node.node_config import node_config
 from server_app.config.compose import compose
 
 ROOT = Path(__file__).resolve().parents[1]

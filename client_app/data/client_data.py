@@ -17,7 +17,7 @@ from fedstride.tasks import own_files as node_data
 from fedstride.tasks.statistics.over_sites import Report
 
 if TYPE_CHECKING:
-    from ..from_message import MessageSettings
+    from ..message_settings import MessageSettings
 
 
 class ClientData(NamedTuple):

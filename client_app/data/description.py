@@ -14,7 +14,7 @@ from fedstride.tasks import own_files
 from fedstride.tasks.statistics.description import MIN_ROWS
 
 from .. import protection
-from ..from_message import MessageSettings, settings_of
+from ..message_settings import MessageSettings, settings_of
 from .client_data import own_data_path, partition_id
 
 

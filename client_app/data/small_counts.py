@@ -13,7 +13,8 @@ import numpy as np
 
 from fedstride.errors import ConfigError, DataError
 from fedstride.figures.scores import SCORES
-from fedstride.tasks.models.tensors import Evaluation, Examples
+from fedstride.tasks.evaluation.measuring import Evaluation
+from fedstride.tasks.models.tensors import Examples
 from fedstride.tasks.spec import Target
 from fedstride.tasks.statistics.class_moments import ClassMoments
 

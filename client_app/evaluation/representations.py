@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from fedstride.errors import ConfigError
+from fedstride.tasks.evaluation.measuring import EVALUATION_BATCH
 from fedstride.tasks.models.last_layer import last_layer, without_last_layer
-from fedstride.tasks.models.tensors import EVALUATION_BATCH
 from fedstride.tasks.spec import Target
 from fedstride.tasks.statistics import class_moments
 

@@ -16,8 +16,9 @@ from fedstride.figures.differences import Difference
 from fedstride.messages import wire
 from fedstride.messages.records import array_records, config_records
 from fedstride.tasks.evaluation.comparison import at_site
+from fedstride.tasks.evaluation.measuring import evaluate
 from fedstride.tasks.evaluation.per_row import PerRow, per_row
-from fedstride.tasks.models.tensors import Examples, evaluate
+from fedstride.tasks.models.tensors import Examples
 from fedstride.tasks.models.torch_seeds import seeded
 from fedstride.tasks.spec import STATISTICS
 

@@ -6,7 +6,7 @@ training and in eval mode. This is one more pass over the data.
 
 from __future__ import annotations
 
-from fedstride.tasks.models.tensors import evaluate
+from fedstride.tasks.evaluation.measuring import evaluate
 
 from ..training.method import Job, Method, Plan, Received, Result, Returned, State
 

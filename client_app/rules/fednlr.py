@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedstride.tasks.models.tensors import EVALUATION_BATCH
+from fedstride.tasks.evaluation.measuring import EVALUATION_BATCH
 
 from ..registry import FedNLRSettings
 from ..training.method import Job, Method, Plan, Received, Result, Returned, State

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from ..arrays.named import Arrays, Layout, difference, float64, host, like, norm
+from ..arrays.float64_sums import difference, float64, norm
+from ..arrays.named import Arrays, Layout, host, like
 from .discrete_gaussian import sample
 from .keystream import Keystream
 

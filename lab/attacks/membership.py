@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from flwr.app import ArrayRecord
 
-from client_app.from_message import members
+from client_app.message_settings import members
 from fedstride.arrays.on_device import values
 from fedstride.tasks import data
 from fedstride.tasks.evaluation.holdout import digests_of, draws_of, hold_out, key_of

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from client_app.from_message import members
+from client_app.message_settings import members
 from fedstride.errors import DataError, require
 from fedstride.parts import Choice
 from fedstride.tasks import data, own_files

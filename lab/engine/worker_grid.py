@@ -19,7 +19,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedstride.flower import identity
-from fedstride.tasks.models.tensors import BatchSums
+from fedstride.tasks.evaluation.measuring import BatchSums
 from fedstride.tasks.spec import Spec
 from server_app.evaluation.central import CentralEvaluation
 

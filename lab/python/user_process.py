@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from client_app import from_message
+from client_app import message_settings
 from fedstride import user_parts
 from fedstride.errors import ConfigError, RunError
 from fedstride.files import user_folders
@@ -65,7 +65,7 @@ def apart() -> Iterator[None]:
 
 def _forget() -> None:
     """Data and parts of the same names may be others in the next run."""
-    from_message.forget()
+    message_settings.forget()
     data.forget()
 
 

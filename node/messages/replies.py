@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from fedstride.error_kinds import ErrorKind, Fault
 from fedstride.errors import last_line
 from fedstride.flower.for_nodes.connection import MessageHead
-from fedstride.flower.for_nodes.fleet import MOST_DEPTH, MOST_OBJECTS, reply_object
+from fedstride.flower.for_nodes.message_forms import MOST_DEPTH, MOST_OBJECTS, reply_object
 from fedstride.flower.for_superlinks.object_form import head_of, plain_record, references
 from fedstride.messages import wire
 from fedstride.tasks.spec import NORMALISATION

@@ -13,22 +13,13 @@ from fedstride.arrays.named import Arrays, declare, to_record, views
 from fedstride.arrays.on_device import values
 from fedstride.errors import ConfigError
 from fedstride.tasks import data
+from fedstride.tasks.evaluation.measuring import BatchSums, batches_of, combined, measure
 from fedstride.tasks.forms.memory_layout import place
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.models import network_arrays, networks_by_name, numerics
 from fedstride.tasks.models.frozen_choice import split
 from fedstride.tasks.models.last_layer import last_layer
-from fedstride.tasks.models.tensors import (
-    BatchSums,
-    Examples,
-    batches_of,
-    buffer_names,
-    combined,
-    load_arrays,
-    measure,
-    pick_device,
-    to_arrays,
-)
+from fedstride.tasks.models.tensors import Examples, buffer_names, load_arrays, pick_device, to_arrays
 from fedstride.tasks.spec import Spec
 
 from ..before_training import initial_model

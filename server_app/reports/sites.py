@@ -17,7 +17,7 @@ from ..config.schema import Config
 from ..evaluation import membership
 from ..evaluation.differences import ModelPair, pairs_in
 from ..records.row_values import Row, number
-from .rows import AREA, NO_REPLY
+from .client_rows import AREA, NO_REPLY
 
 WIDEST = 0.2
 """The widest interval of a figure in [0, 1] with which a site says something of the model."""

@@ -11,7 +11,7 @@ from strategies.replies.cohort import Cohort
 
 from ..evaluation import differences
 from ..records.row_values import Row
-from .rows import AREA
+from .client_rows import AREA
 
 
 def spread(evaluation: Cohort) -> Row:

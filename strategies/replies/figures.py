@@ -28,7 +28,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from fedstride.arrays.named import total
+from fedstride.arrays.float64_sums import total
 from fedstride.errors import printable
 from fedstride.figures.metrics import Metric, OverClients, fact, finished
 from fedstride.figures.pooled_scores import Pooled

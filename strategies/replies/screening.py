@@ -11,7 +11,8 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride.arrays.finite import first_changed, first_not_finite, held_of, taken_out
-from fedstride.arrays.named import Arrays, Layout, total
+from fedstride.arrays.float64_sums import total
+from fedstride.arrays.named import Arrays, Layout
 from fedstride.arrays.on_device import device_in, placed, values
 from fedstride.errors import ReplyError, last_line
 from fedstride.messages import wire

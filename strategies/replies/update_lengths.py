@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from flwr.app import RecordDict
 
-from fedstride.arrays.named import Arrays, Layout, float64, is_floating, like
+from fedstride.arrays.float64_sums import float64
+from fedstride.arrays.named import Arrays, Layout, is_floating, like
 
 from ..sums.blocks import difference, norm
 from .cohort import Expected, Rejected, Reply

@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedstride.arrays.named import Arrays, float64, like, namespace
+from fedstride.arrays.float64_sums import float64
+from fedstride.arrays.named import Arrays, like, namespace
 
 from ..sums.blocks import blockwise
 from ..sums.fast_updates import known_updates

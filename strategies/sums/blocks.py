@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstride.arrays.named import Arrays, block, block_product, blocks, float64, inner, namespace, total
+from fedstride.arrays.float64_sums import block, block_product, blocks, float64, inner, total
+from fedstride.arrays.named import Arrays, namespace
 from fedstride.arrays.on_device import is_tensor
 from fedstride.processes.cores import cores
 

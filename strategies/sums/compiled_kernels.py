@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from typing_extensions import override
 
-from fedstride.arrays.named import LANES
+from fedstride.arrays.float64_sums import LANES
 
 from .kernels import Clients, Kernels, Values
 

@@ -16,7 +16,8 @@ import numpy as np
 from typing_extensions import override
 
 from fedstride.arrays.finite import first_not_finite
-from fedstride.arrays.named import BLOCK, Arrays, block, total
+from fedstride.arrays.float64_sums import BLOCK, block, total
+from fedstride.arrays.named import Arrays
 from fedstride.arrays.on_device import device_in, is_tensor
 
 from .blocks import Block, blocks_of, on_threads, sums_by_name

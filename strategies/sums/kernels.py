@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstride.arrays.named import BLOCK, block_sum
+from fedstride.arrays.float64_sums import BLOCK, block_sum
 from fedstride.flower.logs import log
 
 Values = np.ndarray[Any, np.dtype[Any]]

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fedstride.arrays.named import Arrays, Layout, epsilon, float64, is_boolean, like, namespace, total
+from fedstride.arrays.float64_sums import float64, total
+from fedstride.arrays.named import Arrays, Layout, epsilon, is_boolean, like, namespace
 
 from .blocks import blockwise, squared_norms
 from .updates import updates_of

@@ -12,7 +12,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from fedstride.arrays.named import Arrays, float64, namespace, total
+from fedstride.arrays.float64_sums import float64, total
+from fedstride.arrays.named import Arrays, namespace
 
 from .fast_updates import KnownUpdates, Pass, Squares
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedstride.arrays.named import Arrays, Layout, float64, inner, mean, namespace, squared_norm, total
+from fedstride.arrays.float64_sums import float64, inner, mean, squared_norm, total
+from fedstride.arrays.named import Arrays, Layout, namespace
 
 
 class Updates:

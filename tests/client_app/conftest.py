@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from client_app import from_message
+from client_app import message_settings
 from fedstride.flower import identity
 from fedstride.parts import Part
 from fedstride.tasks.inputs import Inputs
@@ -49,6 +49,6 @@ class Tiny(torch.nn.Module):
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The name of a registered model with buffers and dropout."""
     monkeypatch.setitem(MODELS._parts, "tiny", Part("tiny", Tiny, "Small."))
-    from_message.forget()
+    message_settings.forget()
     yield "tiny"
-    from_message.forget()
+    message_settings.forget()

@@ -32,7 +32,7 @@ from client_talk import (
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
 import fedstride
-from client_app import for_server_rules, from_message
+from client_app import for_server_rules, from_message, message_settings
 from client_app.app import app
 from client_app.registry import OBJECTIVES, RULES
 from fedstride.arrays.named import to_record, views
@@ -94,8 +94,8 @@ def test_the_same_message_gives_the_same_bits(config: ConfigRecord) -> None:
 def test_dropout_draws_differ_between_seeds_rounds_and_clients(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One step over all examples in a fixed order, so that only the draws of dropout can differ."""
     monkeypatch.setattr("client_app.training.batches.epochs", lambda size, *_, **__: iter([np.arange(size)]))
-    whole = from_message.members
-    monkeypatch.setattr(from_message, "members", lambda *a: [whole(*a[:-1], 1)[0]] * CLIENTS)
+    whole = message_settings.members
+    monkeypatch.setattr(message_settings, "members", lambda *a: [whole(*a[:-1], 1)[0]] * CLIENTS)
 
     def trained(server_round: int, client: int, seed: int) -> bytes:
         model, _ = train(round_config(server_round, model=tiny, seed=seed), initial(tiny), node(client))
@@ -213,7 +213,7 @@ def test_every_example_is_trained_on_in_every_epoch(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(from_message.Examples, "batch", watched)
     train(round_config(client=sgd(local_epochs=2, batch_size=30)), context=node(5))
-    mine = from_message.members(TASK, IID, CLIENTS, 1)[5].tolist()
+    mine = message_settings.members(TASK, IID, CLIENTS, 1)[5].tolist()
     assert sorted(seen[:100]) == sorted(seen[100:]) == sorted(mine)
     assert seen[:100] != seen[100:]
 
@@ -277,7 +277,7 @@ def test_clients_can_read_the_servers_configuration() -> None:
     job = from_message.read(content.config_records[wire.CONFIG], node(0))
     assert (job.client, job.objective) == (config.client, config.objective)
     sizes = [reply.content.metric_records[wire.METRICS][wire.NUM_EXAMPLES] for reply in replies]
-    parts = from_message.members(config.task, config.partition, config.clients, config.seed)
+    parts = message_settings.members(config.task, config.partition, config.clients, config.seed)
     assert sizes == [len(part) for part in parts[:3]]
 
 

@@ -12,7 +12,7 @@ from client_talk import CLIENTS, IID, TASK, round_config, same, sgd, train
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from client_app import from_message
+from client_app import from_message, message_settings
 from client_app.app import app as real_client
 from fedstride.errors import ConfigError, DataError, RunError
 from fedstride.messages import wire
@@ -79,7 +79,7 @@ def test_own_data_take_precedence_over_a_drawn_partition(tmp_path: Path) -> None
     path = part_of_the_task(tmp_path / "mine.npz", 7)
     job = from_message.read(round_config(), node(data=str(path), partition_id=3))
     assert job.client_id == 3
-    seven = from_message.members(TASK, IID, CLIENTS, 1)[7]
+    seven = message_settings.members(TASK, IID, CLIENTS, 1)[7]
     np.testing.assert_array_equal(job.examples.y, data.load(TASK).train_y[seven])
 
 

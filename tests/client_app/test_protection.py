@@ -13,7 +13,8 @@ from flwr.app import Context, RecordDict
 from client_app import protection
 from client_app.protection import Protection, protect
 from client_app.state.noise_releases import Releases, releases_of
-from fedstride.arrays.named import declare, difference, norm
+from fedstride.arrays.float64_sums import difference, norm
+from fedstride.arrays.named import declare
 from fedstride.errors import ConfigError, DataError
 from fedstride.messages import wire
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from toy import Gradient, Played, Rates, gradient_a, gradient_b, play
 
 from client_app.app import app
-from fedstride.arrays.named import Arrays, difference, views
+from fedstride.arrays.float64_sums import difference
+from fedstride.arrays.named import Arrays, views
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
 

@@ -17,7 +17,7 @@ from processes import STOCK, Running, Site, answers, folder_in, stop, until
 from fedstride.flower.for_nodes.connecting import uses_http
 from node.messages.message_parts import NO_ANSWER
 from server_app.records.line_files import read_lines
-from server_app.reports.rows import JOINED, LEFT
+from server_app.reports.client_rows import JOINED, LEFT
 
 pytestmark = pytest.mark.slow
 

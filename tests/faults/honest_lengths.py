@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from client_app.app import app
-from fedstride.arrays.named import norm, views
+from fedstride.arrays.float64_sums import norm
+from fedstride.arrays.named import views
 from fedstride.errors import DataError
 from lab.engine.local_grid import LocalGrid
 from server_app import session

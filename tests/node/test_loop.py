@@ -19,7 +19,7 @@ from numpy import zeros
 from fedstride.error_kinds import ErrorKind, Fault
 from fedstride.errors import RunError
 from fedstride.flower.for_nodes import client_apps as flower_apps
-from fedstride.flower.for_nodes import fleet
+from fedstride.flower.for_nodes import message_forms
 from fedstride.flower.for_nodes.connection import (
     AnswerError,
     Bundle,
@@ -212,7 +212,7 @@ def forged(kind: str) -> Answer:
     if kind == "a chain of shared parts":  # each names the two before it: the tree doubles with each
         previous = [sha(b"Array  0\0")] * 2
         objects = {previous[0]: b"Array  0\0"}
-        for _ in range(fleet.MOST_DEPTH - 1):
+        for _ in range(message_forms.MOST_DEPTH - 1):
             body = b"RecordDict " + ",".join(previous * 8).encode() + b" 0\0"
             objects[sha(body)] = body
             previous = [sha(body)] * 2
@@ -228,7 +228,7 @@ def forged(kind: str) -> Answer:
         root = sha(b"x")
     if kind == "too deep":
         child = b""
-        for _ in range(fleet.MOST_DEPTH + 1):
+        for _ in range(message_forms.MOST_DEPTH + 1):
             child = b"RecordDict " + sha(child).encode() * bool(child) + b" 0\0"
             objects[sha(child)] = child
         root = sha(child)

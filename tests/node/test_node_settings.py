@@ -9,8 +9,9 @@ import pytest
 from fedstride.errors import ConfigError
 from lab.deployment.app_signing import new_key
 from lab.deployment.certificates import make
+from node.node_config import READ_BY_THE_NODE
 from node.policy.policy_file import Policy
-from node.settings import GONE, READ_BY_THE_NODE, NodeSettings, read
+from node.settings import GONE, NodeSettings, read
 
 AT = ("--superlink", "fl.example.org:9092")
 

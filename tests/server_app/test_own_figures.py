@@ -16,9 +16,10 @@ from client_app.data import small_counts
 from fedstride.errors import ConfigError
 from fedstride.figures import metrics
 from fedstride.tasks import data
+from fedstride.tasks.evaluation.measuring import evaluate
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.models import networks_by_name
-from fedstride.tasks.models.tensors import Examples, evaluate, load_arrays, pick_device
+from fedstride.tasks.models.tensors import Examples, load_arrays, pick_device
 from fedstride.tasks.partitions import schemes
 from fedstride.user_parts import load_parts
 from lab.results.run_folders import load

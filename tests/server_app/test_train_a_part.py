@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from safetensors.numpy import load_file
 from torch import nn
 
-from client_app import from_message
+from client_app import from_message, message_settings
 from client_app.app import app as real_client
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
@@ -120,9 +120,9 @@ class Normalised(nn.Module):
 @pytest.fixture
 def normalised(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setitem(MODELS._parts, "normalised", Part("normalised", Normalised, "Small."))
-    from_message.forget()
+    message_settings.forget()
     yield "model=normalised"
-    from_message.forget()
+    message_settings.forget()
 
 
 def test_frozen_statistics_do_not_move(tmp_path: Path, normalised: str) -> None:

@@ -19,7 +19,8 @@ from flwr.serverapp import strategy as flwr
 from flwr.serverapp.strategy import Strategy
 
 import strategies
-from fedstride.arrays.named import difference, norm, to_record
+from fedstride.arrays.float64_sums import difference, norm
+from fedstride.arrays.named import to_record
 from fedstride.errors import CheckpointError, ConfigError
 from fedstride.messages import wire
 from fedstride.noise import gaussian_mechanism

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride.arrays.named import difference, inner
+from fedstride.arrays.float64_sums import difference, inner
 from strategies import FedAvg, FedDyn, FedLWS, FedNNNN, TwoDLRD
 from strategies.two_d_lrd import Decay, Detector, detect, rate_factors
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 import re
 import threading
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
 
-from flwr.proto.error_pb2 import Error as ErrorProto
 from flwr.proto.fab_pb2 import GetFabRequest, GetFabResponse
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
@@ -35,8 +32,6 @@ from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest, SendNodeHeartbeat
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
     ConfirmMessageReceivedResponse,
-    Metadata,
-    ObjectTree,
     PullObjectRequest,
     PullObjectResponse,
     PushObjectRequest,
@@ -56,12 +51,11 @@ from .connection import (
     Bundle,
     KeyRefusedError,
     LinkError,
-    MessageHead,
     NotThereYetError,
     Run,
     RunGoneError,
-    TooLargeError,
 )
+from .message_forms import head_of, object_tree, objects_in, plain_value
 from .request_keys import Keys, Signed
 
 HEARTBEAT_SECONDS = 30.0
@@ -72,9 +66,6 @@ HEARTBEAT_EVERY, HEARTBEAT_AGAIN = 20.0, 3.0
 
 GOODBYE_SECONDS = 3.0
 """For the last answers, when the node ends."""
-
-MOST_OBJECTS, MOST_DEPTH = 20_000, 8
-"""Of a message's tree."""
 
 MOST_SMALL = 2 * 2**20
 """Bytes of an answer that has neither an object nor an app nor a tree of objects."""
@@ -89,9 +80,6 @@ REFUSALS = {
 """What Flower's codes for a node that may not join mean (1.39 to 1.42)."""
 
 _CODE = re.compile(r'"code":\s*(\d+)')
-
-_ID = re.compile(r"[0-9a-f]{64}")
-_KIND = re.compile(r"[a-z0-9_.-]{1,100}", re.IGNORECASE)
 
 T = TypeVar("T", bound=Protobuf)
 
@@ -157,8 +145,8 @@ class FleetLink:
             return None
         if not answer.message_object_trees:
             raise AnswerError("the SuperLink sent a message without its tree of objects")
-        head = _head(answer.messages_list[0].metadata)
-        objects = _objects(answer.message_object_trees[0])
+        head = head_of(answer.messages_list[0].metadata)
+        objects = objects_in(answer.message_object_trees[0])
         if head.target != self.node_id or head.id not in objects:
             raise AnswerError(f"the SuperLink sent a message that is not for this node ({head.target})")
         return Arrived(head, objects)
@@ -168,7 +156,7 @@ class FleetLink:
         description = self._call("GetRun", GetRunRequest(node=self._node, run_id=run), GetRunResponse).run
         if description.run_id != run:
             raise AnswerError(f"the SuperLink describes run {description.run_id} instead of {run}")
-        overrides = {key: _scalar(value) for key, value in description.override_config.items()}
+        overrides = {key: plain_value(value) for key, value in description.override_config.items()}
         return Run(run, description.series_id, description.fab_hash, overrides)
 
     def bundle(self, app_hash: str, run: int) -> Bundle:
@@ -206,7 +194,7 @@ class FleetLink:
         request = PushMessagesRequest(
             node=self._node,
             messages_list=[message],
-            message_object_trees=[_tree(message_id, tree)],
+            message_object_trees=[object_tree(message_id, tree)],
             clientapp_runtime_list=[seconds],
         )
         answer = self._call("PushMessages", request, PushMessagesResponse, self._most)
@@ -258,78 +246,3 @@ class FleetLink:
             return message
         except DecodeError:
             raise AnswerError(f"the SuperLink's answer to {method} is not of the form that Flower has") from None
-
-
-def reply_object(to: MessageHead, node: int, content: str, error: tuple[int, str] | None = None) -> bytes:
-    """The message object of a reply, whose metadata are made here.
-
-    `content`: the id of the content; empty for an error.
-
-    The form is that of Flower's `Message.deflate` (1.39 to 1.42).
-    """
-    created = time.time()
-    metadata = Metadata(
-        run_id=to.run,
-        message_id="",
-        src_node_id=node,
-        dst_node_id=to.source,
-        reply_to_message_id=to.id,
-        group_id=to.group,
-        ttl=max(to.created + to.ttl - created, 0.001),
-        message_type=to.kind,
-        created_at=created,
-        src_task_id=to.target_task,
-        dst_task_id=to.source_task,
-    )
-    failed = None if error is None else ErrorProto(code=error[0], reason=error[1])
-    body = MessageProto(metadata=metadata, error=failed).SerializeToString(deterministic=True)
-    return f"Message {content} {len(body)}".encode() + b"\0" + bytes(body)
-
-
-def _head(metadata: Metadata) -> MessageHead:
-    """What a message says about itself. Raises AnswerError for impossible values."""
-    if not _KIND.fullmatch(metadata.message_type) or not math.isfinite(metadata.created_at + metadata.ttl):
-        raise AnswerError("the SuperLink sent a message whose type or time has another form")
-    return MessageHead(
-        metadata.message_id,
-        metadata.run_id,
-        metadata.src_node_id,
-        metadata.dst_node_id,
-        metadata.group_id,
-        metadata.message_type,
-        metadata.created_at,
-        metadata.ttl,
-        metadata.src_task_id if metadata.HasField("src_task_id") else None,
-        metadata.dst_task_id if metadata.HasField("dst_task_id") else None,
-    )
-
-
-def _objects(tree: ObjectTree) -> tuple[str, ...]:
-    """The ids in a tree, each once. Raises TooLargeError if it is too large or too deep."""
-    ids: dict[str, None] = {}
-    level: Sequence[Any] = [tree]
-    seen = depth = 0
-    while level:
-        depth += 1
-        seen += len(level)
-        if seen > MOST_OBJECTS or depth > MOST_DEPTH:
-            raise TooLargeError(
-                f"a message of more than {MOST_OBJECTS} objects, or nested deeper than {MOST_DEPTH}"
-            )
-        ids.update((branch.object_id, None) for branch in level)
-        level = [child for branch in level for child in branch.children]
-    if not all(map(_ID.fullmatch, ids)):
-        raise AnswerError("the SuperLink sent a tree of objects whose ids have another form")
-    return tuple(ids)
-
-
-def _tree(root: str, children: Mapping[str, tuple[str, ...]]) -> ObjectTree:
-    return ObjectTree(object_id=root, children=[_tree(child, children) for child in children.get(root, ())])
-
-
-def _scalar(value: Any) -> bool | int | float | str:
-    kind = value.WhichOneof("scalar")
-    scalar = getattr(value, kind) if kind else ""
-    if not isinstance(scalar, (bool, int, float, str)):
-        raise AnswerError("the SuperLink sent a run whose configuration has a value of another type")
-    return scalar

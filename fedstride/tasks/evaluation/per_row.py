@@ -17,7 +17,8 @@ from ...figures.figure import Figure, state_of, value_of
 from ...figures.figure_states import Reported, added
 from ...figures.scores import EXACT, SCORES
 from ..goals import rates_of
-from ..models.tensors import EVALUATION_BATCH, Examples
+from ..models.tensors import Examples
+from .measuring import EVALUATION_BATCH
 
 
 @dataclass(frozen=True)

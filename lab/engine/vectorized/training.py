@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 
-from client_app.stages import dropout_seed
 from client_app.training import stackable_parts
 from client_app.training.method import Plan, Result
 from client_app.training.step import displace_, sgd_step_
@@ -29,10 +28,9 @@ from fedstride.tasks.spec import Target
 
 from .batches import Batch, Batches, Chosen, mean_losses
 from .captured_graphs import Steps
+from .client_draws import draws_of
 from .clients import Started, Trained, Weights, key
-from .functions import Draws, GeneratorDraws
 from .network import Network
-from .random_draws import CountedDraws, Number
 
 
 def train_together(
@@ -89,7 +87,7 @@ class _Training:
         job = self.job
         self.graphs: Steps | None = None
         self.weights = stacked_weights([client.weights for client in clients])
-        self.random = _random_of(clients)
+        self.random = draws_of(clients)
         self.network = Network(job.model, fixed_norms(job.model, job.parts))
         parameters = list(self.weights.parameters.values())
         self.velocity = (
@@ -281,49 +279,3 @@ def _factors(plans: Sequence[Plan], parameters: Sequence[torch.Tensor]) -> dict[
         one = parameters[i].new_ones(())
         factors[i] = torch.stack([one.expand(shape) if f is None else f.reshape(shape) for f in of_clients])
     return factors
-
-
-class _Generators:
-    """The draws of clients on a processor: those of training alone, from a generator for each."""
-
-    def __init__(self, clients: Sequence[Started]) -> None:
-        self._each = [torch.Generator() for _ in clients]
-        for generator, client in zip(self._each, clients, strict=True):
-            generator.set_state(client.random)
-
-    tensors: Sequence[torch.Tensor] = ()
-    states: Sequence[torch.Tensor] = ()
-
-    def draws(self, number: Number, batch: Batch) -> Draws:
-        """Those of a step."""
-        return GeneratorDraws(self._each[: len(batch.counts)], batch.counts, batch.longest)
-
-    def state(self, client: int) -> torch.Tensor:
-        """That of torch's generator after the training of this client."""
-        return self._each[client].get_state()
-
-
-class _Keys:
-    """The draws of clients on a GPU, whose generators draw other bits in any case: from a counter."""
-
-    def __init__(self, clients: Sequence[Started], device: torch.device) -> None:
-        self._keys = torch.tensor([dropout_seed(client.job) for client in clients], device=device)
-        self.states: Sequence[torch.Tensor] = [client.random for client in clients]
-
-    @property
-    def tensors(self) -> Sequence[torch.Tensor]:
-        """What a step reads."""
-        return (self._keys,)
-
-    def draws(self, number: Number, batch: Batch) -> Draws:
-        """Those of a step."""
-        return CountedDraws(self._keys[: len(batch.counts)], number)
-
-    def state(self, client: int) -> torch.Tensor:
-        """That of torch's generator, which has drawn nothing."""
-        return self.states[client]
-
-
-def _random_of(clients: Sequence[Started]) -> _Generators | _Keys:
-    device = clients[0].job.device
-    return _Generators(clients) if device.type == "cpu" else _Keys(clients, device)

@@ -13,9 +13,10 @@ from fedstride.errors import ConfigError, DataError
 from fedstride.figures import figure_states
 from fedstride.figures.metrics import fact
 from fedstride.figures.score_bins import unpacked
+from fedstride.tasks.evaluation.measuring import Evaluation, evaluate
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.models.tensors import Evaluation, Examples, evaluate
+from fedstride.tasks.models.tensors import Examples
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.statistics import class_moments
 

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from torch import no_grad
 from torch.nn.functional import cross_entropy
 
-from client_app import from_message
+from client_app import from_message, message_settings
 from client_app.evaluation import membership
 from client_app.from_message import Work
 from fedstride.errors import ConfigError
@@ -104,5 +104,6 @@ def test_a_client_that_adds_noise_says_nothing(by_node: bool) -> None:
 def test_asking_changes_no_draw_of_the_client() -> None:
     assert job_of(**ASKED).seed == job_of().seed
     assert (
-        from_message.settings_of(round_config(**ASKED)).digest == from_message.settings_of(round_config()).digest
+        message_settings.settings_of(round_config(**ASKED)).digest
+        == message_settings.settings_of(round_config()).digest
     )

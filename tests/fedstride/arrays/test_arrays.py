@@ -15,17 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedstride.arrays import named
+from fedstride.arrays import float64_sums
+from fedstride.arrays.float64_sums import inner, total
 from fedstride.arrays.named import (
     Layout,
-    inner,
     is_boolean,
     is_buffer,
     is_floating,
     layer_of,
     like,
     to_record,
-    total,
     view,
     views,
 )
@@ -267,15 +266,15 @@ def test_sums_run_in_float64(make: object) -> None:
     ones = make([1.0, 1.0, 1.0, 1.0], dtype=a.dtype)
     assert inner(a, ones) == 2.0
     assert isinstance(inner(a, ones), float)
-    assert named.squared_norm(make([3.0, 4.0])) == 25.0
-    assert named.norm({"a": make([3.0, 0.0]), "b": make([[4.0]])}) == 5.0
+    assert float64_sums.squared_norm(make([3.0, 4.0])) == 25.0
+    assert float64_sums.norm({"a": make([3.0, 0.0]), "b": make([[4.0]])}) == 5.0
 
 
 def test_float64_returns_a_float64_array_itself() -> None:
     array, tensor = np.zeros(2), torch.zeros(2, dtype=torch.float64)
-    assert named.float64(array) is array
-    assert named.float64(tensor) is tensor
-    assert named.float64(np.zeros(2, np.float16)).dtype == np.float64
+    assert float64_sums.float64(array) is array
+    assert float64_sums.float64(tensor) is tensor
+    assert float64_sums.float64(np.zeros(2, np.float16)).dtype == np.float64
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8])
@@ -295,7 +294,7 @@ def test_like_keeps_floats_and_booleans() -> None:
 
 def test_difference_is_exact_in_float64() -> None:
     new, old = {"a": np.float32([1.1]), "b": np.float32([2])}, {"a": np.float32([1.0]), "b": np.float32([1])}
-    got = named.difference(new, old, ["a"])
+    got = float64_sums.difference(new, old, ["a"])
     assert list(got) == ["a"]
     assert got["a"].dtype == np.float64
     assert got["a"][0] == float(np.float32(1.1)) - 1.0
@@ -303,10 +302,10 @@ def test_difference_is_exact_in_float64() -> None:
 
 @pytest.mark.parametrize("make", [np.array, torch.tensor])
 def test_mean_weighs_in_the_order_given(make: object) -> None:
-    got = named.mean([make([1.0, 2.0]), make([3.0, 6.0])], [0.25, 0.75])
+    got = float64_sums.mean([make([1.0, 2.0]), make([3.0, 6.0])], [0.25, 0.75])
     assert got.tolist() == [2.5, 5.0]
     with pytest.raises(ValueError):
-        named.mean([make([1.0]), make([2.0])], [1.0])
+        float64_sums.mean([make([1.0]), make([2.0])], [1.0])
 
 
 def test_a_total_is_not_compensated() -> None:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedstride.arrays.named import Layout, norm
+from fedstride.arrays.float64_sums import norm
+from fedstride.arrays.named import Layout
 from fedstride.noise import gaussian_mechanism
 from fedstride.noise.keystream import Keystream, new_secret
 

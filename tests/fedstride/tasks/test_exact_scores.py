@@ -14,9 +14,10 @@ from torch import nn
 
 from fedstride.figures.scores import SCORES as FIGURES
 from fedstride.figures.scores import exact_auroc, exact_average_precision
+from fedstride.tasks.evaluation.measuring import combined, evaluate, measure
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.models.tensors import Examples, combined, evaluate, measure
+from fedstride.tasks.models.tensors import Examples
 from fedstride.tasks.spec import Spec, Target
 
 PROPERTY = settings(max_examples=100, deadline=None, database=None, derandomize=True)

@@ -87,13 +87,13 @@ def test_the_training_examples_lose_it_and_the_test_set_does_not() -> None:
 
 
 def test_clients_find_the_same_parts_from_the_message() -> None:
-    from client_app import from_message
+    from client_app import message_settings
 
     task = TASKS.unflatten(TASKS.flatten(TASKS.config("mnist5k")(proxy="train_holdout")))
     iid = PARTITIONS.config("iid")()
     source = data.load(task)
     assert isinstance(source, data.WithProxy)
-    at_clients = np.concatenate(from_message.members(task, iid, 4, 1))
+    at_clients = np.concatenate(message_settings.members(task, iid, 4, 1))
     assert set(at_clients) & set(source.proxy) == set()
     at_server = np.concatenate(schemes.partition(iid, source.divisible, 4, 1))
     assert at_clients.tolist() == at_server.tolist()

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from client_app.from_message import members
+from client_app.message_settings import members
 from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import data, own_files
 from fedstride.tasks.evaluation.holdout import hold_out

@@ -20,7 +20,7 @@ from starlette.requests import Request
 
 from lab.deployment.certificates import make
 from lab.deployment.expiry import WARN_DAYS, expiries
-from node import settings
+from node import node_config, settings
 from server_app.config.conf import conf_dir
 from superlink import settings as superlink_settings
 
@@ -75,7 +75,7 @@ def test_the_quotes_of_a_node_config_survive() -> None:
     (unit,) = [unit for unit in UNITS if unit.stem == "fedstride-node"]
     words = command(unit)[2:]
     given = words[words.index("--node-config") + 1]
-    assert settings.node_config(given) == {
+    assert node_config.node_config(given) == {
         "data": "/srv/fl/data.toml",
         "policy": "/srv/fl/policy.toml",
         "name": "hospital-a",

@@ -21,6 +21,7 @@ from flwr.clientapp import ClientApp
 from fedstride.arrays.named import to_record, views
 from fedstride.flower import identity
 from fedstride.messages import wire
+from fedstride.tasks.evaluation import measuring
 from fedstride.tasks.models import numerics
 from lab.engine import engine as engines
 from lab.engine.engine import engine, places
@@ -134,9 +135,8 @@ def test_the_result_is_that_of_a_client_that_raised(tmp_path: Path) -> None:
 def test_the_evaluation_is_the_same_in_any_number_of_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedstride.tasks.models import tensors
 
-    monkeypatch.setattr(tensors, "EVALUATION_BATCH", 40)  # 25 batches
+    monkeypatch.setattr(measuring, "EVALUATION_BATCH", 40)  # 25 batches
     from client_app.app import app
 
     config = compose(["model=mlp", "task.metrics=[accuracy,auroc,balanced_accuracy]", f"out='{tmp_path}'"])

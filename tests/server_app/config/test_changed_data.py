@@ -225,8 +225,8 @@ def test_a_dataset_function_that_reads_other_data(tmp_path: Path, row: int) -> N
 
 def forget() -> None:
     """What a new process would not know."""
-    from client_app import from_message
+    from client_app import message_settings
 
-    from_message.forget()
+    message_settings.forget()
     data._load.cache_clear()
     data._digest.cache_clear()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from reference import Model
 
-from fedstride.arrays import named
-from fedstride.arrays.named import BLOCK
+from fedstride.arrays import float64_sums
+from fedstride.arrays.float64_sums import BLOCK
 from strategies.sums import blocks
 from strategies.sums.blocks import blockwise, difference, inner_products, norm, squared_norms
 
@@ -42,13 +42,13 @@ def test_an_expression_in_blocks_has_the_bits_of_the_expression() -> None:
 @pytest.mark.usefixtures("_threads")
 def test_sums_in_blocks_have_the_bits_of_the_plain_ones() -> None:
     a, b = model(0), model(1)
-    assert inner_products(a, b, a) == {name: named.inner(a[name], b[name]) for name in a}
+    assert inner_products(a, b, a) == {name: float64_sums.inner(a[name], b[name]) for name in a}
     assert squared_norms(a, ["scale", "half.weight"]) == {
-        name: named.squared_norm(a[name]) for name in ("scale", "half.weight")
+        name: float64_sums.squared_norm(a[name]) for name in ("scale", "half.weight")
     }
-    assert norm(a) == named.norm(a)
+    assert norm(a) == float64_sums.norm(a)
     assert fed.bits(difference(a, b, a)) == fed.bits(
-        {name: np.asarray(array) for name, array in named.difference(a, b, a).items()}
+        {name: np.asarray(array) for name, array in float64_sums.difference(a, b, a).items()}
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedstride.arrays.named import BLOCK, LANES
+from fedstride.arrays.float64_sums import BLOCK, LANES
 from strategies.sums import kernels
 from strategies.sums.kernels import WORTH_COMPILING, Kernels, kernels_for
 

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride.arrays.named import BLOCK, LANES, squared_norm, to_record, views
+from fedstride.arrays.float64_sums import BLOCK, LANES, squared_norm
+from fedstride.arrays.named import to_record, views
 from fedstride.messages import wire
 from strategies import (
     Fedalr,

@@ -11,7 +11,7 @@ import superlinks as links
 from flwr.proto import fleet_pb2, message_pb2
 from superlinks import NODE, RUN, Refusal, Relay, SuperLink, object_id
 
-from fedstride.flower.for_nodes import connecting, fleet, over_grpc, over_http
+from fedstride.flower.for_nodes import connecting, fleet, message_forms, over_grpc, over_http
 from fedstride.flower.for_nodes.connection import (
     AnswerError,
     FailingError,
@@ -93,7 +93,7 @@ def test_a_run_and_its_app(superlink: SuperLink, link: FleetLink) -> None:
 
 def test_a_reply_has_the_metadata_of_the_node(superlink: SuperLink, link: FleetLink) -> None:
     head = MessageHead("m" * 64, RUN, 1, NODE, "3", "train", time.time(), 100.0, 11, 22)
-    message = fleet.reply_object(head, NODE, "c" * 64)
+    message = message_forms.reply_object(head, NODE, "c" * 64)
     requests: list[bytes] = []
 
     def pushed(request: bytes) -> bytes:

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from fedstride.tasks.evaluation.measuring import evaluate
 from fedstride.tasks.evaluation.per_row import joined, per_row
 from fedstride.tasks.goals import figures_of, goal_of
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.models.tensors import Examples, evaluate
+from fedstride.tasks.models.tensors import Examples
 from fedstride.tasks.spec import Spec, Target
 
 CASES = [

@@ -7,16 +7,9 @@ import pytest
 import torch
 
 from fedstride.errors import ConfigError
-from fedstride.tasks.models import tensors
-from fedstride.tasks.models.tensors import (
-    Examples,
-    buffer_names,
-    evaluate,
-    load_arrays,
-    pick_device,
-    tied_names,
-    to_arrays,
-)
+from fedstride.tasks.evaluation import measuring
+from fedstride.tasks.evaluation.measuring import evaluate
+from fedstride.tasks.models.tensors import Examples, buffer_names, load_arrays, pick_device, tied_names, to_arrays
 from fedstride.tasks.spec import Spec
 
 CPU = torch.device("cpu")
@@ -117,7 +110,7 @@ def test_arrays_of_another_network_are_refused(change: str) -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 7, 20, 250])
 def test_evaluation_by_hand_in_any_batches(batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensors, "EVALUATION_BATCH", batch_size)
+    monkeypatch.setattr(measuring, "EVALUATION_BATCH", batch_size)
     model, data = network(), examples()
     model[0].running_mean.fill_(0.3)
     model.train()

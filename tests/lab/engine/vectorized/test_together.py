@@ -14,7 +14,7 @@ import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from torch import nn
 
-from client_app import from_message, stages
+from client_app import message_settings, stages
 from client_app.app import app
 from client_app.registry import OBJECTIVES, RULES
 from client_app.training.method import Job, Method, Plan, Received, Result, Returned, State
@@ -33,7 +33,7 @@ from fedstride.tasks.networks.norms import BatchNorm1d
 from fedstride.tasks.registry import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec, Target
 from lab.engine.local_grid import LocalGrid
-from lab.engine.vectorized import captured_graphs, examples_on_gpu, memory, training, trial_step
+from lab.engine.vectorized import captured_graphs, client_draws, examples_on_gpu, memory, training, trial_step
 from lab.engine.vectorized import clients as begun_clients
 from lab.engine.vectorized import grid as engine
 from lab.engine.vectorized.functions import GeneratorDraws, conv2d_of_patches
@@ -100,7 +100,7 @@ def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 def _forget() -> None:
     """What this process keeps of its tasks and rounds."""
-    from_message.forget()
+    message_settings.forget()
     data._load.cache_clear()
 
 
@@ -675,7 +675,9 @@ def test_draws_from_a_counter_do_not_depend_on_who_trains_together(
     task, model, settings = MORE_NETWORKS[network]
     setup = Setup(task, model, {**settings, "dropout": 0.3})
     usual = exchange(together(), setup)
-    monkeypatch.setattr(training, "_random_of", lambda clients: training._Keys(clients, clients[0].job.device))
+    monkeypatch.setattr(
+        training, "draws_of", lambda clients: client_draws.FromKeys(clients, clients[0].job.device)
+    )
     monkeypatch.setattr(engine, "on_gpu", lambda job: True)
     found, again, in_twos, in_ones = (
         exchange(VectorizedGrid(app, CLIENTS, size=size, stay=False), setup) for size in (5, 5, 2, 1)
@@ -723,7 +725,9 @@ def test_a_training_in_the_memory_of_an_earlier_one_has_the_same_bits(
 
     monkeypatch.setattr(captured_graphs.Steps, "_captured", capture)
     monkeypatch.setattr(training._Training, "can_be_kept", True)
-    monkeypatch.setattr(training, "_random_of", lambda clients: training._Keys(clients, clients[0].job.device))
+    monkeypatch.setattr(
+        training, "draws_of", lambda clients: client_draws.FromKeys(clients, clients[0].job.device)
+    )
     examples = examples_on_gpu.kept
     monkeypatch.setattr(examples_on_gpu, "copies", lambda arrays, device: examples(arrays, device, 2**40))
     setup = Setup(*{**NETWORKS, **MORE_NETWORKS}[network], **rule)

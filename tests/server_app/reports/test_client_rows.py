@@ -12,7 +12,8 @@ import pytest
 
 from fedstride.messages.limits import MAX_LIST, MAX_METRICS, MAX_NAME
 from server_app.exchange.roll_call import Roster
-from server_app.reports.rows import MAX_UNUSUAL, client_rows, decision_figure, known_names
+from server_app.reports.client_rows import MAX_UNUSUAL, client_rows
+from server_app.reports.round_row import decision_figure, known_names
 from strategies import FedAvg
 from strategies.replies.screening import screen, screen_metrics
 

@@ -1,38 +1,29 @@
-"""Rows of plain values for a round and for each of its clients, as they are written to the run's records."""
+"""Rows of plain values for each client of a round, as they are written to the run's records."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import WARNING
-from typing import Any
 
 from flwr.app import Message
 
-from fedstride.arrays.on_device import records_bytes
 from fedstride.figures.intervals_by_counts import deviation_from_bins
-from fedstride.figures.metrics import AGREED, DEVIATION, ERROR, fact, finished, over_clients
+from fedstride.figures.metrics import DEVIATION, ERROR
 from fedstride.files import chained_lines
 from fedstride.flower.logs import log
 from fedstride.messages import wire
 from fedstride.messages.limits import MAX_NAME
-from fedstride.messages.records import array_records
 from strategies.replies.cohort import Cohort, Reply
 from strategies.replies.figures import NUMBER, form_of, in_words, pooled, real
 
 from ..evaluation import differences, membership
 from ..exchange.roll_call import TOO_FEW, Roster
 from ..records.row_values import Row
+from .round_row import OF_EVALUATION, bytes_in
 
-OF_EVALUATION = tuple(f"{prefix}/" for prefix in (wire.LOCAL, wire.AGAINST, wire.DIFFERENCE))
-"""The beginnings of the names of figures that clients measure."""
-
-ROUND_NAMES = ("round", "clients", *chained_lines.KEYS)
-ROUND_PREFIXES = ("test/", "seconds/", "ccvr/", AGREED)
-SINGLE_NUMBER_PREFIXES = ("train/", *OF_EVALUATION)
 CLIENT_NAMES = ("status", "reason", "norm", "note", wire.MEASURED, *chained_lines.KEYS)
-"""Names that the server writes itself, and prefixes of metrics that are always single numbers. Values from clients
-that conflict with these are ignored."""
+"""What the server writes itself into a client's row. Values from clients with these names are ignored."""
 
 AREA = f"{wire.LOCAL}/auroc"
 
@@ -53,42 +44,6 @@ GONE = "it is no longer connected; it is asked again when it is back"
 
 LARGEST_INT = 2**63
 """Larger whole numbers are written as floats, because some readers of JSON do not read them."""
-
-
-def known_names(metrics: Mapping[str, Any]) -> Row:
-    """The metrics of a round without those that are not recorded.
-
-    Not recorded are ids and counts, which Flower's own strategies average too, and names that the server writes.
-    """
-    return {
-        k: v
-        for k, v in ((name, finished(name, value)) for name, value in metrics.items())
-        if over_clients(k) != "none"
-        and k not in ROUND_NAMES
-        and not k.startswith(ROUND_PREFIXES)
-        and not (k.startswith(SINGLE_NUMBER_PREFIXES) and isinstance(v, list) and fact(k).pool is None)
-    }
-
-
-def decision_figure(metric: str, cohorts: Iterable[Cohort], quorum: int) -> Row:
-    """The field of a round's row with the median of a metric that clients report; empty if they do not report it.
-
-    `cohorts`: the valid replies of the round; the first with such a figure is used. The value is NaN if fewer than
-    `quorum` clients report a value that counts. `stopping.py` reads this field.
-    """
-    figure = next((agreed for cohort in cohorts if (agreed := cohort.agreed(metric)) is not None), None)
-    if figure is None:
-        return {}
-    value, clients = figure
-    return {AGREED + metric: value if clients >= quorum else math.nan}
-
-
-def with_names(row: Row, label: Callable[[int], int | str]) -> Row:
-    """The row of a round with the clients' names in lists of clients, such as `fedalr/client`."""
-    return {
-        key: [label(client) for client in value] if key.endswith("/client") and isinstance(value, list) else value
-        for key, value in row.items()
-    }
 
 
 def rows_of_clients(
@@ -320,10 +275,3 @@ def _limited(metrics: Row, usual: Mapping[str, int]) -> tuple[Row, list[str]]:
     if len(kept) == len(metrics):
         return kept, []
     return kept, [f"reported {len(metrics)} metrics, of which {len(kept)} are recorded"]
-
-
-def bytes_in(message: Message) -> int:
-    """Bytes of the arrays in a message, headers included. Plain values are not counted."""
-    if not message.has_content():
-        return 0
-    return sum(records_bytes(record) for record in array_records(message.content).values())
