@@ -36,11 +36,11 @@ from .error_replies import discreet
 from .evaluation import membership, second_model
 from .evaluation.representations import moments_of_classes
 from .from_message import Work
-from .packed_messages import in_kind
+from .packed_messages import unpacked_and_packed
 from .stages import begin, dropout_seed, load_model, reply, train_alone
 from .state import frozen_arrays
 
-app = ClientApp(mods=[discreet, in_kind])
+app = ClientApp(mods=[discreet, unpacked_and_packed])
 
 PACKAGE = Path(__file__).resolve().parent
 

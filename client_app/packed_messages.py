@@ -10,7 +10,9 @@ from fedstride.errors import ConfigError
 from fedstride.messages.packed_arrays import Packer, unpacked
 
 
-def in_kind(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
+def unpacked_and_packed(
+    message: Message, context: Context, call_next: Callable[[Message, Context], Message]
+) -> Message:
     """The reply of `call_next`, packed if the message was: a mod of Flower's.
 
     Raises ConfigError for a packed model that is damaged.

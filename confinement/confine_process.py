@@ -11,7 +11,7 @@ from . import kernel
 from .assembler import packed
 from .call_filter import program
 from .errors import ConfinementError
-from .landlock_rights import CONNECT_TCP, Rule, own, own_threads, rights, ruleset, ruleset_of_signals
+from .landlock_rights import CONNECT_TCP, PathRule, own, own_threads, rights, ruleset, ruleset_of_signals
 from .permissions import Domain
 from .process_limits import drop_capabilities, limit, no_dump
 from .support import Support, support
@@ -84,17 +84,17 @@ def _restrict_files(domain: Domain, landlock: int) -> None:
     _restricted(descriptor)
 
 
-def _rules(domain: Domain, pid: int) -> Iterable[Rule]:
+def _rules(domain: Domain, pid: int) -> Iterable[PathRule]:
     yield from own(pid)
-    yield from (Rule(path, "read") for path in domain.read)
-    yield from (Rule(path, "write") for path in domain.write)
-    yield from (Rule(path, "list") for path in domain.listed)
-    yield from (Rule(path, "device") for path in domain.devices)
+    yield from (PathRule(path, "read") for path in domain.read)
+    yield from (PathRule(path, "write") for path in domain.write)
+    yield from (PathRule(path, "list") for path in domain.listed)
+    yield from (PathRule(path, "device") for path in domain.devices)
     if domain.devices:  # CUDA names its threads, and ends if it may not
         yield own_threads(pid)
 
 
-def _allow(ruleset: int, rule: Rule, landlock: int) -> None:
+def _allow(ruleset: int, rule: PathRule, landlock: int) -> None:
     descriptor = _named(rule.path)
     try:
         folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)

@@ -35,7 +35,7 @@ executed: whoever reads a writable folder afterwards finds regular files and fol
 
 
 @dataclass(frozen=True)
-class Rule:
+class PathRule:
     """A path and what may be done with it and with all below it."""
 
     path: Path
@@ -68,16 +68,16 @@ def ruleset_of_signals() -> bytes:
     return struct.pack("=3Q", 0, 0, SIGNALS)
 
 
-def own_threads(pid: int) -> Rule:
+def own_threads(pid: int) -> PathRule:
     """The rule with which a process may name its threads, by the entries of each in /proc.
 
     A thread does not exist yet, so a rule cannot name the one entry. The others can be written, too: they change
     the process itself, which cannot undo what confines it, and none can be read.
     """
-    return Rule(Path("/proc") / str(pid) / "task", "threads")
+    return PathRule(Path("/proc") / str(pid) / "task", "threads")
 
 
-def own(pid: int) -> tuple[Rule, ...]:
+def own(pid: int) -> tuple[PathRule, ...]:
     """Rules for what every process needs: its own entries of /proc, /dev/null, and random numbers.
 
     Not the whole folder in /proc: it has the host's connections and mounts. `task` has them again below each
@@ -86,7 +86,7 @@ def own(pid: int) -> tuple[Rule, ...]:
     mine = Path("/proc") / str(pid)
     read = [mine / name for name in ("maps", "status", "stat", "statm")]
     return (
-        *(Rule(path, "read") for path in (*read, Path("/dev/urandom"), Path("/dev/random"))),
-        *(Rule(mine / name, "list") for name in ("fd", "task")),
-        Rule(Path("/dev/null"), "write"),
+        *(PathRule(path, "read") for path in (*read, Path("/dev/urandom"), Path("/dev/random"))),
+        *(PathRule(mine / name, "list") for name in ("fd", "task")),
+        PathRule(Path("/dev/null"), "write"),
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedstride.flower.for_nodes.connection import SuperLinkAddress
 
     from .deployment.expiry import Expiry
-    from .flower.superlink_choice import Target
+    from .flower.superlink_choice import ChosenSuperLink
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ def _superlinks(address: str | None, root_certificates: Path | None) -> list[Fin
     """What answers at each connection in Flower's config.toml, and at this address."""
     from fedstride.errors import ConfigError
 
-    from .flower.superlink_choice import Target, deployed, named
+    from .flower.superlink_choice import ChosenSuperLink, deployed, named
 
-    given = [] if address is None else [Target("", address, root_certificates is None, root_certificates)]
+    given = [] if address is None else [ChosenSuperLink("", address, root_certificates is None, root_certificates)]
     try:
         targets = [*map(named, deployed()), *given]
     except ConfigError as error:
@@ -93,7 +93,7 @@ ANSWERS = {
 """What each answer of `fedstride.flower.for_nodes.connecting.speaks` means."""
 
 
-def _superlink(target: Target) -> Finding:
+def _superlink(target: ChosenSuperLink) -> Finding:
     """Whether the SuperLink at this address has the transport of this machine's nodes."""
     from fedstride.flower.for_nodes.connecting import speaks, uses_http
 
@@ -113,7 +113,7 @@ def _superlink(target: Target) -> Finding:
     return Finding("superlink", "warn", f"{name} is {ANSWERS[spoken]}, unlike those of this machine", advice)
 
 
-def _place(target: Target) -> SuperLinkAddress:
+def _place(target: ChosenSuperLink) -> SuperLinkAddress:
     from fedstride.flower.for_nodes.connection import SuperLinkAddress
 
     trusted = None

@@ -9,7 +9,7 @@ from typing import Any
 from server_app.config.compose import choices, describe
 from server_app.config.presets import facts_of_papers
 from server_app.config.presets.computed_settings import Preset, impossible, preset, title
-from server_app.config.presets.facts_of_papers import Choice, Source
+from server_app.config.presets.facts_of_papers import PaperChoice, PaperSource
 
 from .results.grouping import plain
 
@@ -130,7 +130,7 @@ def as_plain(name: str) -> dict[str, Any]:
 
 
 def _values(made: Preset) -> Iterator[tuple[str, ...]]:
-    order = list(Source)
+    order = list(PaperSource)
     for key, value in sorted(made.values.items(), key=lambda item: order.index(item[1].source)):
         yield key, plain(value.value), str(value.source), value.why
 
@@ -185,7 +185,7 @@ def _by_table(names: Sequence[str]) -> Iterator[str]:
         yield f"- {', '.join(f'`{name}`' for name in same)}"
 
 
-def _where(choice: Choice) -> str:
+def _where(choice: PaperChoice) -> str:
     words = []
     for key, allowed in choice.when.items():
         some = " or ".join(f"`{value}`" for value in allowed)

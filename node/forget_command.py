@@ -19,7 +19,7 @@ from fedstride.errors import ConfigError
 
 from . import own_files
 from .keys import Signer
-from .log.log_file import Journal
+from .log.log_file import LogFile
 from .policy.file_access import APPS_CACHE, RUN_WORD
 from .settings import NodeSettings
 from .signed_runs import approvals
@@ -60,11 +60,11 @@ def forget(word: str, settings: NodeSettings) -> Sequence[str]:
     return [str(path) for path in paths]
 
 
-def _journal(settings: NodeSettings) -> Journal:
+def _journal(settings: NodeSettings) -> LogFile:
     if settings.log is None:
         raise ConfigError("node-forget needs the log of the node, which says what was removed; leave out log=off")
     try:
-        return Journal(settings.log, signer=Signer(settings.key) if settings.key else None)
+        return LogFile(settings.log, signer=Signer(settings.key) if settings.key else None)
     except OSError as error:
         raise ConfigError(f"the log {settings.log} cannot be written: {error.strerror or error}") from error
 

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 from fedstride.error_kinds import ErrorKind, Fault, parsed
 from fedstride.errors import RunError
 from fedstride.flower.for_nodes.connection import (
+    AnnouncedRun,
     AnswerError,
     Arrived,
     KeyRefusedError,
     Link,
     MessageHead,
     NotThereYetError,
-    Run,
     RunGoneError,
     TooLargeError,
     UnreachableError,
@@ -32,19 +32,19 @@ from fedstride.flower.for_nodes.connection import (
 from fedstride.messages import wire
 from fedstride.processes.polling import Growing
 
-from .apps.installed_apps import App, Apps
+from .apps.installed_apps import Apps, InstalledApp
 from .health import Health
 from .log import log_lines as logged
-from .log.log_lines import Accounts, RefusedError
+from .log.log_lines import NodeLog, RefusedError
 from .messages import replies
 from .messages.message_parts import NO_ANSWER, Until, fetched, handed_over, persistent
 from .messages.replies import Contents, FinishedReply, FormError, form_of
 from .policy.file_access import Access
-from .policy.permission import Terms
+from .policy.permission import PolicyTerms
 from .processes.frames import Answer, Request
 from .processes.message_processes import DiedError, Processes
-from .processes.output import Outputs
-from .processes.site_rows import Reader, ReadError
+from .processes.output import ProcessOutputs
+from .processes.site_rows import ReadError, RowsReader
 from .signed_runs.message_checks import SignedRuns
 
 IDLE = (0.03, 3.0)
@@ -66,11 +66,11 @@ Owner = tuple[int | str, str, str]
 """Whose a state is: the run series that the SuperLink names, or the word of a signed run; the app; who signed."""
 
 
-class Known(NamedTuple):
+class PermittedRun(NamedTuple):
     """A run whose app may run here."""
 
-    run: Run
-    app: App
+    run: AnnouncedRun
+    app: InstalledApp
 
 
 class Node:
@@ -79,22 +79,22 @@ class Node:
     def __init__(
         self,
         link: Link,
-        accounts: Accounts,
+        node_log: NodeLog,
         apps: Apps,
         access: Access,
         processes: Processes,
-        outputs: Outputs,
-        reader: Reader | None,
-        terms: Terms,
+        outputs: ProcessOutputs,
+        reader: RowsReader | None,
+        terms: PolicyTerms,
         health: Health,
         config: dict[str, Any],
         sleep: Callable[[float], None] = time.sleep,
         signed: SignedRuns | None = None,
     ) -> None:
-        self._link, self._accounts, self._apps, self._access = link, accounts, apps, access
+        self._link, self._node_log, self._apps, self._access = link, node_log, apps, access
         self._processes, self._outputs, self._health = processes, outputs, health
         self._reader, self._terms, self._config, self._sleep, self._signed = reader, terms, config, sleep, signed
-        self._runs: OrderedDict[int, Known] = OrderedDict()
+        self._runs: OrderedDict[int, PermittedRun] = OrderedDict()
         self._states: OrderedDict[Owner, bytes] = OrderedDict()  # of the clients
         self._idle = Growing(*IDLE)
         self._is_failing = False
@@ -148,7 +148,7 @@ class Node:
             reply = replies.refusal(head, self._link.node_id, error.told, str(error))
         except (RunGoneError, UnreachableError, NotThereYetError) as error:
             _log(logging.WARNING, "message %s did not arrive whole: %s", head.id, error)
-            self._accounts.refused(head.id, f"it did not arrive whole, or its run ended ({error})")
+            self._node_log.refused(head.id, f"it did not arrive whole, or its run ended ({error})")
             return
         except (KeyRefusedError, RunError):  # of the node, not of the message
             raise
@@ -171,7 +171,7 @@ class Node:
             raise RefusedError(str(error)) from error
         try:
             contents = Contents.of_message(head.id, objects)
-            self._accounts.asks(head.id, contents.shown())
+            self._node_log.asks(head.id, contents.shown())
             word = contents.run
             question = None
             if self._signed is None:
@@ -202,7 +202,7 @@ class Node:
             self._signed.keep(question, answer)
         return reply
 
-    def _settings(self, head: MessageHead, run: Run, unpacked: Path) -> dict[str, Any]:
+    def _settings(self, head: MessageHead, run: AnnouncedRun, unpacked: Path) -> dict[str, Any]:
         return {
             "message": head.id,
             "folder": str(unpacked),
@@ -246,16 +246,16 @@ class Node:
         reply = replies.reply_of(head, self._link.node_id, answer.root, answer.objects)
         return reply._replace(examples=said.examples)
 
-    def _known(self, head: MessageHead, until: Until) -> Known:
+    def _known(self, head: MessageHead, until: Until) -> PermittedRun:
         """The message's run and its app, which are asked for once. The message is logged before it is fetched."""
         known = self._runs.pop(head.run, None)
         run = known.run if known else persistent(lambda: self._link.run(head.run), until)
         try:
             if known is None:
                 bundle = persistent(lambda: self._link.bundle(run.app_hash, run.id), until)
-                known = Known(run, self._apps.of(run, bundle))
+                known = PermittedRun(run, self._apps.of(run, bundle))
         finally:
-            self._accounts.arrived(_logged(head, run, known))
+            self._node_log.arrived(_logged(head, run, known))
         self._runs[head.run] = known
         while len(self._runs) > RUNS:
             _, old = self._runs.popitem(last=False)
@@ -279,7 +279,7 @@ class Node:
     def _send(self, head: MessageHead, reply: FinishedReply, seconds: float, until: Until) -> None:
         """Log the reply, then send it. If it cannot be logged, an error is sent instead."""
         try:
-            self._accounts.leaves(_leaving(head, reply))
+            self._node_log.leaves(_leaving(head, reply))
         except RefusedError as error:
             _log(logging.ERROR, "the reply to message %s is held back: %s", head.id, error)
             reply = replies.refusal(head, self._link.node_id, error.told, str(error))
@@ -299,8 +299,8 @@ class Node:
         _log(logging.INFO, "Sent the reply to message %s", head.id)
 
 
-def _logged(head: MessageHead, run: Run, known: Known | None) -> logged.Arrived:
-    return logged.Arrived(
+def _logged(head: MessageHead, run: AnnouncedRun, known: PermittedRun | None) -> logged.ArrivedMessage:
+    return logged.ArrivedMessage(
         id=head.id,
         run=head.run,
         task=head.kind,

@@ -21,17 +21,17 @@ from fedstride.user_parts import PARTS_VARIABLE
 from .apps.installed_apps import Apps
 from .health import Health
 from .keys import Signer
-from .log.log_file import Journal
-from .log.log_lines import Accounts, RefusedError
+from .log.log_file import LogFile
+from .log.log_lines import NodeLog, RefusedError
 from .loop import Node
 from .policy import file_access
 from .policy.file_access import Access
-from .policy.permission import Terms
+from .policy.permission import PolicyTerms
 from .policy.policy_file import DEMANDED
 from .policy.resource_limits import sees_processes
 from .processes.message_processes import DiedError, Processes
-from .processes.output import Outputs
-from .processes.site_rows import Reader, ReadError
+from .processes.output import ProcessOutputs
+from .processes.site_rows import ReadError, RowsReader
 from .settings import OFF, NodeSettings, read
 from .signed_runs.message_checks import signed_runs
 from .signed_runs.signers import members_of, signers_of
@@ -60,8 +60,8 @@ def run(arguments: Sequence[str]) -> None:
     no_dump()  # this process has the node's key in its memory
     _say(confined)
     _lock(settings.lock)
-    accounts = _accounts(settings)
-    signed = signed_runs(settings, accounts)
+    node_log = _node_log(settings)
+    signed = signed_runs(settings, node_log)
     if signed is not None:
         _say(f"this node answers signed runs of {', '.join(settings.policy.signers)}, and no other")
     processes = Processes(settings.limit, _warn, _say, settings.passed, scratch=settings.scratch)
@@ -79,13 +79,13 @@ def run(arguments: Sequence[str]) -> None:
                 _say(f"SuperNode ID: {link.node_id}")
                 Node(
                     link,
-                    accounts,
+                    node_log,
                     Apps(settings.apps, settings.trusted),
                     places,
                     processes,
-                    Outputs(settings.output, _say),
+                    ProcessOutputs(settings.output, _say),
                     reader,
-                    Terms(settings.policy, settings.site),
+                    PolicyTerms(settings.policy, settings.site),
                     health,
                     dict(settings.config),
                     signed=signed,
@@ -130,15 +130,17 @@ def folders_of(settings: NodeSettings) -> file_access.Folders:
     return file_access.Folders(settings.states, settings.cache, settings.scratch, paths, data)
 
 
-def reader_of(settings: NodeSettings, places: Access, processes: Processes) -> Reader | None:
+def reader_of(settings: NodeSettings, places: Access, processes: Processes) -> RowsReader | None:
     """What reads the site's data; None if it has none."""
     policy = settings.policy
     if settings.site is None:
         return None
-    return Reader(settings.site, settings.rows, policy.holdout, policy.folds, policy.min_rows, places, processes)
+    return RowsReader(
+        settings.site, settings.rows, policy.holdout, policy.folds, policy.min_rows, places, processes
+    )
 
 
-def check_data(reader: Reader | None) -> int | None:
+def check_data(reader: RowsReader | None) -> int | None:
     """The number of rows of the site's data; None if its own file does not say what they are.
 
     Raises ConfigError, which is for the site's own people, if they are not as the file says.
@@ -175,15 +177,15 @@ def _lock(path: Path) -> None:
         ) from error
 
 
-def _accounts(settings: NodeSettings) -> Accounts:
-    """The accounts of this node. Raises ConfigError if its log cannot be written."""
+def _node_log(settings: NodeSettings) -> NodeLog:
+    """The log of this node. Raises ConfigError if its log cannot be written."""
     if settings.log is None:
         _warn(f"log={OFF}: what is done with this node's data is not recorded")
-        return Accounts(None)
+        return NodeLog(None)
     try:
         signer = None if settings.key is None else Signer(settings.key)
-        accounts = Accounts(Journal(settings.log, signer=signer))
-        accounts.started(settings.name, __version__)
+        node_log = NodeLog(LogFile(settings.log, signer=signer))
+        node_log.started(settings.name, __version__)
     except BlockingIOError:
         raise ConfigError(
             f"another process writes the log {settings.log}; give each node its own log=PATH in "
@@ -197,7 +199,7 @@ def _accounts(settings: NodeSettings) -> Accounts:
         ) from error
     how = "not signed, because it has no registered key" if signer is None else f"signed, key {signer.public.id}"
     _say(f"this node's log: {settings.log} ({how})")
-    return accounts
+    return node_log
 
 
 def _say(text: str) -> None:

@@ -48,7 +48,7 @@ from .sums.blocks import blockwise, difference
 from .sums.means import add_step, averaged_buffers, mean_update
 
 
-class Examples(Protocol):
+class ProxyExamples(Protocol):
     """The server's examples, with a network."""
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ def validate(
     sent: Arrays,
     models: Sequence[Arrays],
     shares: Sequence[float],
-    examples: Examples,
+    examples: ProxyExamples,
     before: Sequence[Fall],
     *,
     sure: float,
@@ -159,7 +159,7 @@ class _Trial:
     """The losses l as a function of a subset, given by places in rising order."""
 
     def __init__(
-        self, sent: Arrays, models: Sequence[Arrays], shares: Sequence[float], examples: Examples
+        self, sent: Arrays, models: Sequence[Arrays], shares: Sequence[float], examples: ProxyExamples
     ) -> None:
         self._sent, self._models, self._shares, self._examples = sent, models, shares, examples
         self._held = held_of(sent)
@@ -209,7 +209,7 @@ class Evidence(NamedTuple):
 class Validated(Wrapper):
     """Leaves out replies that make the mean model worse on the server's examples, around any strategy.
 
-    `proxy`: the server's examples with a network, see `Examples`. In a run it is made from `task.proxy`; the
+    `proxy`: the server's examples with a network, see `ProxyExamples`. In a run it is made from `task.proxy`; the
     examples are then in no test set and in no client's training set, of any method that is run with this value.
     `sure` >= 0: the z above which a reply is left out. `memory` in [0, 1): how much of a round's evidence is left
     after the next; with 0 each round stands alone. `most` in (0, 0.5): the largest share of a round's replies that
@@ -231,7 +231,7 @@ class Validated(Wrapper):
         self,
         strategy: Strategy | None = None,
         *,
-        proxy: Examples | None = None,
+        proxy: ProxyExamples | None = None,
         sure: Annotated[
             float, Setting("how many standard errors a reply must cost to be left out", least=0, most=100)
         ] = 3.0,
@@ -293,7 +293,7 @@ class Validated(Wrapper):
                 left_out.z,
             )
 
-    def _present(self) -> Examples:
+    def _present(self) -> ProxyExamples:
         said = "at least two examples of the server's with a network; see strategies.validated.Examples"
         examples = given("proxy", self.proxy, said)
         require(len(examples) > 1, "proxy", f"{len(examples)} examples", said)

@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from lab.flower.flower_command import Connection, free_port, write_connection
+from lab.flower.flower_command import FlowerConnection, free_port, write_connection
 
 HOSPITALS = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 DIGITS = ("nodes=hospital-a,hospital-b", "clients=2", "min_clients=1", "rounds=15", "timeout=120", "name=digits")
@@ -165,7 +165,7 @@ def prepare(federation: Federation) -> None:
     )  # fmt: skip
     write_connection(
         Path(federation.env["FLWR_HOME"]),
-        Connection("clinics", federation.control, federation.folder / "certs/ca.crt"),
+        FlowerConnection("clinics", federation.control, federation.folder / "certs/ca.crt"),
     )
     federation.wait("superlink", "the SuperLink listens")
     federation.run("fedstride", "register", "clinics", *(f"certs/{name}.pub" for name in HOSPITALS))

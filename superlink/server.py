@@ -113,10 +113,10 @@ def _serve(
     secret: str,
 ) -> None:
     from fedstride.flower.for_nodes.connecting import uses_http
-    from fedstride.flower.for_superlinks.asgi import SuperLink
+    from fedstride.flower.for_superlinks.asgi import SuperLinkApp
     from fedstride.flower.for_superlinks.waiting_serverapps import Tasks
 
-    flower = SuperLink(settings.passed)
+    flower = SuperLinkApp(settings.passed)
     ca = None if flower.ca is None else Path(flower.ca).read_bytes()
     address = Address(OWN.get(settings.host, settings.host), settings.port, ca)
     executor = Executor(Tasks(flower.app), address, place, flower.has_task)

@@ -20,7 +20,7 @@ from logging import INFO, WARNING
 from typing import IO
 
 from fedstride.errors import ConfigError, printable
-from fedstride.flower.for_superlinks.waiting_serverapps import Task, Tasks, TasksError
+from fedstride.flower.for_superlinks.waiting_serverapps import Tasks, TasksError, WaitingTask
 from fedstride.flower.logs import log
 
 from .serverapp import NOT_CONFINED
@@ -89,7 +89,7 @@ class Executor:
             self._running.add(running)
             running.add_done_callback(self._running.discard)
 
-    async def _run(self, task: Task) -> None:
+    async def _run(self, task: WaitingTask) -> None:
         try:
             grant = self._place.grant(task.run_id, task.config)
         except ConfigError as error:
@@ -97,7 +97,7 @@ class Executor:
             return
         await self._fail(task, await self._in_a_thread(task, grant))
 
-    async def _in_a_thread(self, task: Task, grant: Grant) -> str:
+    async def _in_a_thread(self, task: WaitingTask, grant: Grant) -> str:
         """Run the process until it ends; how it ended.
 
         In a thread, since asyncio would kill the process when this one ends. It ends itself then, with its files.
@@ -114,7 +114,7 @@ class Executor:
         threading.Thread(target=work, name=f"run {task.run_id}", daemon=True).start()
         return await ended
 
-    def _process(self, task: Task, grant: Grant) -> str:
+    def _process(self, task: WaitingTask, grant: Grant) -> str:
         try:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", f"{__package__}.serverapp"],
@@ -133,7 +133,7 @@ class Executor:
         _show(process.stdout, task.run_id)
         return _ended(process.wait())
 
-    def _order(self, task: Task, grant: Grant) -> bytes:
+    def _order(self, task: WaitingTask, grant: Grant) -> bytes:
         ca = self._address.ca
         order = {
             "token": task.token,
@@ -149,7 +149,7 @@ class Executor:
         }
         return json.dumps(order).encode()
 
-    async def _fail(self, task: Task, details: str) -> None:
+    async def _fail(self, task: WaitingTask, details: str) -> None:
         with contextlib.suppress(TasksError):
             if await asyncio.to_thread(self._has_task, task.token):
                 log(WARNING, "run %s: %s", task.run_id, details)

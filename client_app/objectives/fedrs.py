@@ -29,7 +29,7 @@ def scales(counts: np.ndarray, alpha: float, *, soft: bool = False) -> np.ndarra
 
 
 @dataclass(frozen=True)
-class Scaled(LogitsChange):
+class ScaledLogits(LogitsChange):
     """a z."""
 
     factors: torch.Tensor  # a, float64 (classes,)
@@ -50,4 +50,4 @@ class FedRS(Method):
         a = scales(job.examples.class_counts(), self.settings.alpha, soft=self.settings.soft)
         if (a == 1.0).all():
             return Plan()
-        return Plan(logits=Scaled(torch.from_numpy(a).to(job.device)))
+        return Plan(logits=ScaledLogits(torch.from_numpy(a).to(job.device)))

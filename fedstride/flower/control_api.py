@@ -47,19 +47,19 @@ MOST_ANSWER, MOST_LOG = 2**26, 2**30
 LOG = "/stream-logs"
 
 
-class AnswerError(Exception):
+class ControlAnswerError(Exception):
     """The SuperLink does not answer, or with an error; the text is Flower's."""
 
 
-class NoSuchRunError(AnswerError):
+class NoSuchRunError(ControlAnswerError):
     """The SuperLink does not have this run."""
 
 
-class EndedError(AnswerError):
+class EndedError(ControlAnswerError):
     """This run has ended already."""
 
 
-class RegisteredError(AnswerError):
+class RegisteredError(ControlAnswerError):
     """This key has been registered before."""
 
 
@@ -154,7 +154,7 @@ class ControlApi:
         with _errors():
             answer = self._client.StartRun(request)
         if not answer.HasField("run_id"):
-            raise AnswerError("the SuperLink did not start the run")
+            raise ControlAnswerError("the SuperLink did not start the run")
         return int(answer.run_id)
 
     def register(self, public_key: bytes, name: str) -> int:
@@ -197,13 +197,13 @@ def _errors() -> Iterator[None]:
             yield
     except click.ClickException as error:
         kinds = {NO_SUCH_RUN: NoSuchRunError, ENDED_ALREADY: EndedError, REGISTERED: RegisteredError}
-        kind = next((kind for code, kind in kinds.items() if code in error.message), AnswerError)
+        kind = next((kind for code, kind in kinds.items() if code in error.message), ControlAnswerError)
         raise kind(error.message) from None
-    except AnswerError:
+    except ControlAnswerError:
         raise
     except Exception as error:  # of Flower's parsers, for a log that ends within a piece, and for hostile answers
         reason = last_line(str(error)) if str(error) else type(error).__name__
-        raise AnswerError(f"the SuperLink's answer is not whole: {reason}") from None
+        raise ControlAnswerError(f"the SuperLink's answer is not whole: {reason}") from None
 
 
 class _Counted(httpx.SyncByteStream):
@@ -216,7 +216,7 @@ class _Counted(httpx.SyncByteStream):
         for piece in self._inner:
             self._left -= len(piece)
             if self._left < 0:
-                raise AnswerError(f"the SuperLink's answer has more than {self._most} bytes")
+                raise ControlAnswerError(f"the SuperLink's answer has more than {self._most} bytes")
             yield piece
 
     def close(self) -> None:
@@ -226,7 +226,7 @@ class _Counted(httpx.SyncByteStream):
 def _bound(answer: httpx.Response) -> None:
     """Let no more of this answer be read than is allowed. A compressed one could become any number of bytes."""
     if answer.headers.get("content-encoding", "identity") != "identity":
-        raise AnswerError("the SuperLink's answer is compressed, which was not asked for")
+        raise ControlAnswerError("the SuperLink's answer is compressed, which was not asked for")
     assert isinstance(answer.stream, httpx.SyncByteStream)
     answer.stream = _Counted(answer.stream, MOST_LOG if answer.url.path.endswith(LOG) else MOST_ANSWER)
 

@@ -37,7 +37,7 @@ def no_longer_runs(error: BaseException) -> bool:
     return type(error).__name__ == "HTTPStatusError" and status in TOKEN_REFUSED
 
 
-class Node(NamedTuple):
+class ConnectedNode(NamedTuple):
     """What the SuperLink knows of a connected node. Nothing of it is a statement of the node itself."""
 
     id: int  # drawn by the SuperLink for each key
@@ -62,7 +62,7 @@ def has_keys(grid: Grid) -> bool:
     return type(grid).get_nodes is not Grid.get_nodes and not is_simulation(grid)
 
 
-def nodes(grid: Grid) -> list[Node]:
+def nodes(grid: Grid) -> list[ConnectedNode]:
     """The connected nodes, in the order in which their keys were registered (1.39 to 1.42)."""
     if type(grid).get_nodes is Grid.get_nodes:  # which makes an object for each id, in each round
         return [_without_key(node) for node in sorted(grid.get_node_ids())]
@@ -70,10 +70,10 @@ def nodes(grid: Grid) -> list[Node]:
     connected = []
     for info in grid.get_nodes():
         key = hashlib.sha256(info.public_key).hexdigest()[:32] if keyed and info.public_key else str(info.node_id)
-        connected.append(Node(info.node_id, key, info.name, info.registered_at, info.last_activated_at))
+        connected.append(ConnectedNode(info.node_id, key, info.name, info.registered_at, info.last_activated_at))
     return sorted(connected, key=lambda node: (node.registered, node.id))
 
 
 @lru_cache(maxsize=100_000)
-def _without_key(node: int) -> Node:
-    return Node(node, str(node))
+def _without_key(node: int) -> ConnectedNode:
+    return ConnectedNode(node, str(node))

@@ -17,7 +17,7 @@ def is_name(text: object) -> bool:
     return isinstance(text, str) and NAME.fullmatch(text) is not None
 
 
-class Chosen:
+class ChosenNodes:
     """The nodes that take part: names and patterns, separated by commas, as in `hospital-a,clinic-*`.
 
     `None` chooses all nodes, also those without a name. In a pattern, `*` stands for any characters, `?` for one.

@@ -135,7 +135,7 @@ class Terms:
         )
 
 
-class Signed(NamedTuple):
+class SignedTerms(NamedTuple):
     """Terms with a signature that is still to be verified, over `to_sign(body)`."""
 
     terms: Terms
@@ -153,7 +153,7 @@ def to_sign(body: str) -> bytes:
     return DOMAIN + body.encode("ascii")
 
 
-def load(text: object) -> Signed:
+def load(text: object) -> SignedTerms:
     """The signed run in this text. Raises ConfigError if it is none, or of another version."""
     parts = text.split(" ", 3) if isinstance(text, str) and len(text) <= MOST_CHARACTERS else []
     if len(parts) != 4 or parts[0] != FORMAT or not text.isascii():  # type: ignore[attr-defined]
@@ -161,7 +161,7 @@ def load(text: object) -> Signed:
     _, key, signature, body = parts
     if not _KEY.fullmatch(key) or not _SIGNATURE.fullmatch(signature):
         raise ConfigError("the signature of the run has another form; sign it with fedstride submit --key")
-    return Signed(parse_body(body), key, signature, body)
+    return SignedTerms(parse_body(body), key, signature, body)
 
 
 def parse_body(body: str) -> Terms:

@@ -24,7 +24,7 @@ RULES = (ERROR, MEAN, MEDIAN, MEAN + _INDICATOR, MEDIAN + _INDICATOR)
 """All of them, as they are written."""
 
 
-class Rule(NamedTuple):
+class FillRule(NamedTuple):
     """What replaces a missing cell of a column."""
 
     fill: str = ERROR
@@ -39,7 +39,7 @@ class Rule(NamedTuple):
         return self.fill + (_INDICATOR if self.indicator else "")
 
     @classmethod
-    def parse(cls, text: str) -> Rule:
+    def parse(cls, text: str) -> FillRule:
         """The rule that is written so. Raises ConfigError for any other text."""
         if text not in RULES:
             raise ConfigError(f"missing = {text[:60]!r} is not allowed: it must be one of {', '.join(RULES)}")
@@ -62,9 +62,9 @@ def divided(said: Sequence[str], columns: Sequence[Column]) -> tuple[str, tuple[
     return of_all[0] if of_all else ERROR, single
 
 
-def rules_of(of_all: str, single: Sequence[str], columns: Sequence[Column]) -> Mapping[str, Rule]:
+def rules_of(of_all: str, single: Sequence[str], columns: Sequence[Column]) -> Mapping[str, FillRule]:
     """The rule of each column, by name, in order. Raises ConfigError as `divided` does."""
-    rules = dict.fromkeys((column.name for column in columns), Rule.parse(of_all))
+    rules = dict.fromkeys((column.name for column in columns), FillRule.parse(of_all))
     seen = set()
     for text in single:
         name, _, rule = text.partition("=")
@@ -72,12 +72,12 @@ def rules_of(of_all: str, single: Sequence[str], columns: Sequence[Column]) -> M
         if name not in rules or name in seen:
             what = "has two rules" if name in seen else f"is none of {', '.join(rules) or 'the named columns'}"
             raise ConfigError(f"missing: the column {name[:60]!r} {what[:300]}; write one rule as COLUMN=RULE")
-        rules[name] = Rule.parse(rule.strip())
+        rules[name] = FillRule.parse(rule.strip())
         seen.add(name)
     return rules
 
 
-def with_indicators(x: np.ndarray, columns: Sequence[Column], rules: Mapping[str, Rule]) -> np.ndarray:
+def with_indicators(x: np.ndarray, columns: Sequence[Column], rules: Mapping[str, FillRule]) -> np.ndarray:
     """x (n, width of the columns), in which missing cells are NaN, with the indicators at the end."""
     blocks, at = [x], 0
     for column in columns:

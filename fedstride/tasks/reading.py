@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import require
 from .forms.columns import Column, parsed
-from .missing import ERROR, Rule, rules_of
+from .missing import ERROR, FillRule, rules_of
 
 PREPARED_VARIABLE = "FEDSTRIDE_PREPARED"
 """The variable that names a folder with examples that a node has read itself, for its apps."""
@@ -56,7 +56,7 @@ class Reading:
         require(
             math.isfinite(self.lowest) and math.isfinite(self.highest), "reading.lowest", self.lowest, "finite"
         )
-        rule = Rule.parse(self.missing)
+        rule = FillRule.parse(self.missing)
         if rule.indicator or self.missing_of:
             rules_of(self.missing, self.missing_of, parsed(self.columns))
 
@@ -70,14 +70,14 @@ class Reading:
         return parsed(self.columns)
 
     @cached_property
-    def rules(self) -> Mapping[str, Rule]:
+    def rules(self) -> Mapping[str, FillRule]:
         """What replaces a missing cell of each column, by name."""
         return rules_of(self.missing, self.missing_of, self.parsed)
 
     @property
     def may_be_missing(self) -> bool:
         """Whether cells of some column may be missing."""
-        return any(rule.fill != ERROR for rule in (Rule.parse(self.missing), *self.rules.values()))
+        return any(rule.fill != ERROR for rule in (FillRule.parse(self.missing), *self.rules.values()))
 
     @property
     def indicators(self) -> list[str]:
@@ -87,7 +87,7 @@ class Reading:
     @property
     def has_medians(self) -> bool:
         """Whether a missing cell of some column becomes the median."""
-        return any(rule.median for rule in (Rule.parse(self.missing), *self.rules.values()))
+        return any(rule.median for rule in (FillRule.parse(self.missing), *self.rules.values()))
 
     def flatten(self) -> dict[str, Any]:
         """The values that are not the default, as plain values of a ConfigRecord."""

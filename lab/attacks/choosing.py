@@ -19,7 +19,7 @@ from strategies.sums.blocks import norm
 from .attacking_grid import AttackedGrid, Updates, updates_in, with_updates
 from .judge import Judge
 from .rules import Present
-from .worst_update import Known, Worst, longest
+from .worst_update import KnownToAttackers, WorstUpdate, longest
 
 MEMORY = 0.9
 """Share of the running mean that stays from round to round."""
@@ -29,7 +29,13 @@ class ChoosingGrid(AttackedGrid):
     """The nodes of a Grid, of which some send the worst update of all candidates."""
 
     def __init__(
-        self, grid: Grid, attack: Worst, attackers: Sequence[int], order: Sequence[int], judge: Judge, seed: int
+        self,
+        grid: Grid,
+        attack: WorstUpdate,
+        attackers: Sequence[int],
+        order: Sequence[int],
+        judge: Judge,
+        seed: int,
     ) -> None:
         super().__init__(grid, attack, attackers, order)
         self._worst, self._judge, self._seed = attack, judge, seed
@@ -47,7 +53,7 @@ class ChoosingGrid(AttackedGrid):
         update = _vector(form)
         honest = [_vector(_of_model(updates_in(sent[client], replies[client]))) for client in present.honest]
         self._running = _running(self._running, honest)
-        known = Known(update, honest, self._running, self._random(server_round, len(update)))
+        known = KnownToAttackers(update, honest, self._running, self._random(server_round, len(update)))
         strategy = self._judge.strategy
         bound = longest(
             strategy.screening,

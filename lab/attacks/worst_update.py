@@ -40,7 +40,7 @@ WITHIN_THE_BOUND = 0.999
 """The longest candidate, in units of the bound: the rounding of its numbers must not make it too long."""
 
 
-class Known(NamedTuple):
+class KnownToAttackers(NamedTuple):
     """What the attackers know of a round: updates as vectors of all parameters, float64."""
 
     update: np.ndarray  # of the first attacker, from honest training
@@ -49,7 +49,7 @@ class Known(NamedTuple):
     random: np.ndarray
 
 
-class Worst(Attack):
+class WorstUpdate(Attack):
     """The candidates; the Grid of attackers chooses."""
 
     chooses = True
@@ -57,12 +57,12 @@ class Worst(Attack):
     def __init__(self, settings: Settings) -> None:
         self.lengths = settings.lengths
 
-    def candidates(self, known: Known, longest: float) -> list[np.ndarray]:
+    def candidates(self, known: KnownToAttackers, longest: float) -> list[np.ndarray]:
         """All updates, direction by direction, from the longest to the shortest."""
         return [longest * RATIO**-i * direction for direction in directions(known) for i in range(self.lengths)]
 
 
-def directions(known: Known) -> list[np.ndarray]:
+def directions(known: KnownToAttackers) -> list[np.ndarray]:
     """The directions at the head of the module, of length 1, without those of length 0."""
     update, running, other = known.update, known.running, known.honest[0]
     mean = np.mean(known.honest, axis=0)

@@ -13,7 +13,7 @@ from fedstride.processes.ports import NODES, SUBMITTING
 from ..terminal import line
 
 if TYPE_CHECKING:
-    from ..deployment.certificates import Made
+    from ..deployment.certificates import CreatedFile
 
 
 def certificates(
@@ -63,7 +63,7 @@ def certificates(
         line(f"  {command}")
 
 
-def _next_commands(folder: Path, made: list[Made], hosts: list[str]) -> list[str]:
+def _next_commands(folder: Path, made: list[CreatedFile], hosts: list[str]) -> list[str]:
     """The commands that use these files, with their paths."""
     host = hosts[0] if hosts else "HOST"
     at = f"[{host}]" if ":" in host else host

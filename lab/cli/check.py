@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from server_app.config.overrides import Override
     from server_app.data_descriptions import SiteAnswer
 
-    from ..flower.superlink_choice import Target
+    from ..flower.superlink_choice import ChosenSuperLink
 
 
 def check(
@@ -108,7 +108,7 @@ def _here(given: list[Override], console: Console) -> tuple[list[SiteAnswer], li
 
 
 def _deployed(
-    target: Target,
+    target: ChosenSuperLink,
     given: list[Override],
     console: Console,
     signed: Callable[[bytes], str] | None,

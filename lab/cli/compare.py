@@ -15,9 +15,9 @@ from ..terminal import block, say
 from .run import OVERRIDES
 
 if TYPE_CHECKING:
-    from ..comparison.compare import Planned
-    from ..comparison.comparison_runs import Trained
-    from ..engine.sweep import Ended
+    from ..comparison.compare import PlannedComparison
+    from ..comparison.comparison_runs import ComparedRun
+    from ..engine.sweep import EndedRun
 
 
 def compare(
@@ -54,13 +54,13 @@ def compare(
     console, numbers, place = Console(), itertools.count(1), list[Path]()
     wanted = whole_comparison.asked(overrides or [], seeds_in(seeds), folds or 0)
 
-    def begins(planned: Planned, folder: Path) -> None:
+    def begins(planned: PlannedComparison, folder: Path) -> None:
         place.append(folder)
         rows = ", ".join(f"{name} {held} of {count}" for name, count, held in planned.counts())
         say(console, f"rows that are measured: {rows}")
         say(console, f"{len(planned.runs)} runs in {shown(folder)}")
 
-    def on_end(planned: Planned, run: Trained, ended: Ended) -> None:
+    def on_end(planned: PlannedComparison, run: ComparedRun, ended: EndedRun) -> None:
         state = f"{ended.state} in {ended.seconds:.0f} s"
         say(console, f"[{next(numbers)}/{len(planned.runs)}] {run.folder.name}: {state}")
 

@@ -17,7 +17,7 @@ from ..terminal import say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..reproduction.planning import Plan
+    from ..reproduction.planning import BudgetPlan
     from ..reproduction.run_times import Pace
     from ..reproduction.running import CellRun
 
@@ -112,7 +112,7 @@ def _reproduce(
         raise typer.Exit(1)
 
 
-def _planned(console: Console, here: Sequence[CellRun], budget: float | None) -> tuple[Plan, list[str]]:
+def _planned(console: Console, here: Sequence[CellRun], budget: float | None) -> tuple[BudgetPlan, list[str]]:
     """Measure, and say what the runs take and which of them are done; and what cannot be run here."""
     from ..reproduction.planning import measure, plan
     from ..reproduction.run_times import written

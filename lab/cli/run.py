@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from server_app.records.row_values import Row
 
     from ..engine.fedavg_comparison import ComparisonRun
-    from ..engine.sweep import Ended
+    from ..engine.sweep import EndedRun
     from ..engine.sweep_combinations import PlannedRun
 
 OVERRIDES = typer.Argument(
@@ -213,7 +213,7 @@ def sweep(overrides: list[str], console: Console, *, at_once: int | None, on: st
     if dry_run:
         return
     jobs = planned.jobs
-    runs: Callable[..., Iterator[Ended]]
+    runs: Callable[..., Iterator[EndedRun]]
     if on == "ray":
         from ..engine.ray_jobs import run_jobs as runs
 
@@ -229,7 +229,7 @@ def sweep(overrides: list[str], console: Console, *, at_once: int | None, on: st
     def on_start(job: PlannedRun) -> None:
         say(console, f"[{numbers[job.folder]}/{len(jobs)}] started    {job.folder.name}")
 
-    ended: list[Ended] = []
+    ended: list[EndedRun] = []
     try:
         for result in runs(jobs, at_once=at_once, on_start=on_start):
             ended.append(result)
@@ -240,14 +240,14 @@ def sweep(overrides: list[str], console: Console, *, at_once: int | None, on: st
         raise typer.Exit(1)
 
 
-def _result(ended: Ended) -> str:
+def _result(ended: EndedRun) -> str:
     name = ended.job.folder.name
     if ended.state == "completed":
         return f"completed  {name}: {ended.figure} in {ended.seconds:.0f} s"
     return f"{ended.state:<10} {name}: {ended.reason}"
 
 
-def _summary(console: Console, jobs: list[PlannedRun], ended: list[Ended]) -> None:
+def _summary(console: Console, jobs: list[PlannedRun], ended: list[EndedRun]) -> None:
     folder = jobs[0].folder.parent
     failed = [result for result in ended if result.state != "completed"]
     started = {result.job.folder for result in ended}

@@ -16,7 +16,7 @@ from .listing import FORMAT, Format
 from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, select
 
 if TYPE_CHECKING:
-    from ..flower.superlink_choice import Target
+    from ..flower.superlink_choice import ChosenSuperLink
     from ..results.run_folders import Run
 
 WHERE = typer.Argument(
@@ -77,7 +77,7 @@ def _places(
     address: str | None,
     root_certificates: Path | None,
     insecure: bool,
-) -> tuple[list[Path], list[Target]]:
+) -> tuple[list[Path], list[ChosenSuperLink]]:
     from server_app.config.schema import Config
     from server_app.records.run_folder import runs_dir
 
@@ -137,7 +137,7 @@ def _owner(folder: Path) -> str:
         return ""
 
 
-def _deployed(target: Target, limit: int) -> Iterator[Entry]:
+def _deployed(target: ChosenSuperLink, limit: int) -> Iterator[Entry]:
     from ..flower.run_status import standing
     from ..flower.superlink_requests import control
 

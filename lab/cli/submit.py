@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from server_app.config.schema import Config
 
     from ..flower.submission import Submitted
-    from ..flower.superlink_choice import Target
+    from ..flower.superlink_choice import ChosenSuperLink
 
 
 SIGNATURE = typer.Option(help="The app's signature, made by fedstride sign app.", show_default=False)
@@ -134,7 +134,7 @@ def signature_of(signature: Path | None, key: Path | None) -> Callable[[bytes], 
 
 
 def followed(
-    target: Target,
+    target: ChosenSuperLink,
     overrides: list[Override],
     console: Console,
     signed: Callable[[bytes], str] | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from ..flower.superlink_choice import Target
+    from ..flower.superlink_choice import ChosenSuperLink
 
 CONNECTION = typer.Argument(help="A connection in Flower's config.toml; or use --address.", show_default=False)
 ADDRESS = typer.Option(help="HOST:PORT of the SuperLink, instead of a connection.", show_default=False)
@@ -29,7 +29,7 @@ def select(
     address: str | None,
     root_certificates: Path | None,
     insecure: bool,
-) -> Target:
+) -> ChosenSuperLink:
     """The SuperLink that a command's options select.
 
     Raises ConfigError if they select no SuperLink or two.
@@ -78,7 +78,7 @@ def superlink_of(
     address: str | None,
     root_certificates: Path | None,
     insecure: bool,
-) -> Target:
+) -> ChosenSuperLink:
     """The SuperLink of a run id: as selected, or the only connection of this user.
 
     Raises ConfigError if `run` is no run id, or if it is open which SuperLink is meant.

@@ -18,11 +18,11 @@ from fedstride.tasks.models.tensors import Examples
 from server_app.config.defaults import resolved
 from server_app.config.schema import Config
 
-from ..engine.sweep import Ended, run_jobs
+from ..engine.sweep import EndedRun, run_jobs
 from ..prediction.model import Model, load
 from .comparison_figures import everywhere
-from .comparison_runs import ALONE, POOLED, Trained, runs_of
-from .site_rows import ComparedSite, Split, as_held_out, folds, sites_of, with_files
+from .comparison_runs import ALONE, POOLED, ComparedRun, runs_of
+from .site_rows import ComparedSite, SiteSplit, as_held_out, folds, sites_of, with_files
 
 RUNS = "runs"
 ROWS = "rows"
@@ -30,12 +30,12 @@ ROWS = "rows"
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedComparison:
     """The sites, what is held out of them, and the runs in the order in which they start."""
 
     sites: list[ComparedSite]
-    splits: list[Split]
-    runs: list[Trained]
+    splits: list[SiteSplit]
+    runs: list[ComparedRun]
 
     @property
     def columns(self) -> list[str]:
@@ -56,7 +56,7 @@ class Planned:
         ]
 
 
-def plan(configs: Mapping[str, Config], seeds: Sequence[int], out: Path, fold_count: int = 0) -> Planned:
+def plan(configs: Mapping[str, Config], seeds: Sequence[int], out: Path, fold_count: int = 0) -> PlannedComparison:
     """The runs for these federations, by name; their rows are copied below `out`. Nothing is trained yet.
 
     All have the same task, clients and partition. `fold_count`: of a cross-validation; 0: what the run itself
@@ -69,10 +69,10 @@ def plan(configs: Mapping[str, Config], seeds: Sequence[int], out: Path, fold_co
     first = next(iter(prepared.values()))
     sites = sites_of(first, data.load(first.task).spec)
     splits = folds(sites, fold_count, rows) if fold_count else [as_held_out(first, sites, rows)]
-    return Planned(sites, splits, runs_of(prepared, sites, splits, seeds, out / RUNS))
+    return PlannedComparison(sites, splits, runs_of(prepared, sites, splits, seeds, out / RUNS))
 
 
-def train(planned: Planned, at_once: int, on_end: Callable[[Trained, Ended], None]) -> None:
+def train(planned: PlannedComparison, at_once: int, on_end: Callable[[ComparedRun, EndedRun], None]) -> None:
     """Train all of them. Raises RunError, with the reason, if one fails."""
     by_folder = {run.folder: run for run in planned.runs}
     for ended in run_jobs([run.job for run in planned.runs], at_once=at_once, on_start=lambda job: None):
@@ -82,7 +82,7 @@ def train(planned: Planned, at_once: int, on_end: Callable[[Trained, Ended], Non
             raise RunError(f"{run.folder.name} {ended.state}: {ended.reason}")
 
 
-def measure(planned: Planned) -> list[At]:
+def measure(planned: PlannedComparison) -> list[At]:
     """What was found at each site, and then over all of them."""
     by_site: list[dict[str, dict[int, list[PerRow]]]] = [
         {column: {} for column in planned.columns} for _ in planned.sites

@@ -22,13 +22,13 @@ from strategies.registry import PRIVACY, STRATEGIES
 
 from ..engine.fedavg_comparison import local_sgd
 from ..engine.sweep_combinations import PlannedRun
-from .site_rows import ComparedSite, Split, of_files
+from .site_rows import ComparedSite, SiteSplit, of_files
 
 ALONE, POOLED = "alone", "pooled"
 
 
 @dataclass(frozen=True)
-class Trained:
+class ComparedRun:
     """A run of a comparison: of a `column`, with a split; `site`: the place of the one that is alone."""
 
     column: str
@@ -50,10 +50,10 @@ class Trained:
 def runs_of(
     configs: Mapping[str, Config],
     sites: Sequence[ComparedSite],
-    splits: Sequence[Split],
+    splits: Sequence[SiteSplit],
     seeds: Sequence[int],
     out: Path,
-) -> list[Trained]:
+) -> list[ComparedRun]:
     """All runs, with folders in `out`; `configs`: the federations, by the names of their columns."""
     one = _by_one(next(iter(configs.values())))
     runs = []
@@ -77,11 +77,11 @@ class _Of:
     end: str
     out: Path
 
-    def run(self, column: str, config: Config, files: Sequence[str], site: int | None = None) -> Trained:
+    def run(self, column: str, config: Config, files: Sequence[str], site: int | None = None) -> ComparedRun:
         name = column if site is None else f"{column}-{self.sites[site].name}"
         named = folder_name(f"{name}-{self.end}")
         its = replace(config, partition=of_files(files), out=str(self.out), name=named)
-        return Trained(column, self.split, its, site)
+        return ComparedRun(column, self.split, its, site)
 
 
 def _by_one(config: Config) -> Config:

@@ -37,7 +37,7 @@ class ComparedSite:
 
 
 @dataclass(frozen=True)
-class Split:
+class SiteSplit:
     """What is trained on and what is measured: positions of rows, for each site.
 
     `files`: of the sites, for a federation that holds out the share `holdout` of them. `pooled`: the file with the
@@ -80,17 +80,17 @@ def sites_of(config: Config, spec: Spec) -> list[ComparedSite]:
     return sites
 
 
-def as_held_out(config: Config, sites: Sequence[ComparedSite], folder: Path) -> Split:
+def as_held_out(config: Config, sites: Sequence[ComparedSite], folder: Path) -> SiteSplit:
     """What the run itself holds out at each site. Raises ConfigError if that is nothing."""
     share = config.holdout
     require(bool(share), "holdout", share, "above 0: models are compared on rows that none was trained on")
     both = [hold_out(site.draws, share or 0.0, number, config.fold) for number, site in enumerate(sites)]
     trained, held = [kept for kept, _ in both], [held_out for _, held_out in both]
     pooled = _written(folder / "pooled.npz", list(zip(sites, trained, strict=True)))
-    return Split(files_of(config), share or 0.0, pooled, trained, held)
+    return SiteSplit(files_of(config), share or 0.0, pooled, trained, held)
 
 
-def folds(sites: Sequence[ComparedSite], count: int, folder: Path) -> list[Split]:
+def folds(sites: Sequence[ComparedSite], count: int, folder: Path) -> list[SiteSplit]:
     """Each row is held out in one of `count` splits: fold k holds out draws from k / count to (k + 1) / count.
 
     Rows with one id, and equal rows, stay together. Raises DataError if a site has no rows to train on or to
@@ -99,7 +99,7 @@ def folds(sites: Sequence[ComparedSite], count: int, folder: Path) -> list[Split
     return [_fold(sites, number, count, folder) for number in range(count)]
 
 
-def _fold(sites: Sequence[ComparedSite], number: int, count: int, folder: Path) -> Split:
+def _fold(sites: Sequence[ComparedSite], number: int, count: int, folder: Path) -> SiteSplit:
     place = folder / f"fold-{number + 1}"
     place.mkdir()
     trained, held, files = [], [], []
@@ -117,7 +117,7 @@ def _fold(sites: Sequence[ComparedSite], number: int, count: int, folder: Path) 
         held.append(np.flatnonzero(inside))
         files.append(_written(place / f"{at}.npz", [(site, trained[-1])]))
     pooled = _written(place / "pooled.npz", list(zip(sites, trained, strict=True)))
-    return Split(files, 0.0, pooled, trained, held)
+    return SiteSplit(files, 0.0, pooled, trained, held)
 
 
 def _written(path: Path, parts: Sequence[tuple[ComparedSite, np.ndarray]]) -> str:

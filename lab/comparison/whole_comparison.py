@@ -20,11 +20,11 @@ from server_app.config.schema import Config
 from server_app.config.variables import with_variables
 from server_app.records.run_folder import runs_dir
 
-from ..engine.sweep import Ended
+from ..engine.sweep import EndedRun
 from ..engine.sweep_combinations import expand
 from . import page
-from .compare import ROWS, Planned, measure, plan, train
-from .comparison_runs import Trained
+from .compare import ROWS, PlannedComparison, measure, plan, train
+from .comparison_runs import ComparedRun
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ComparisonRequest:
 
 
 @dataclass(frozen=True)
-class Made:
+class WholeComparison:
     """What was found at each site and over all, and the path of the page about it."""
 
     measured: list[At]
@@ -84,9 +84,9 @@ def make(
     jobs: int | None,
     *,
     named: str,
-    begins: Callable[[Planned, Path], None],
-    on_end: Callable[[Planned, Trained, Ended], None],
-) -> Made:
+    begins: Callable[[PlannedComparison, Path], None],
+    on_end: Callable[[PlannedComparison, ComparedRun, EndedRun], None],
+) -> WholeComparison:
     """Train, measure, and write the page, into a folder that is new or empty; copies of rows never stay in it.
 
     `out`: the folder, called `named` in an error; by default a new one below the folder of runs. `begins` gets the
@@ -107,7 +107,7 @@ def make(
             folder.rmdir()
     what = _what(next(iter(wanted.configs.values())), wanted.folds)
     path = page.write(folder, measured, command=wanted.command, seeds=wanted.seeds, what=what)
-    return Made(measured, path, wanted.seeds)
+    return WholeComparison(measured, path, wanted.seeds)
 
 
 def _is_empty(folder: Path) -> bool:

@@ -33,7 +33,7 @@ NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True)
-class Made:
+class CreatedFile:
     """A file that was created, and its purpose."""
 
     path: Path
@@ -49,7 +49,7 @@ def make(
     days: int = 365,
     keep: bool = False,
     now: datetime | None = None,
-) -> list[Made]:
+) -> list[CreatedFile]:
     """Create files in `folder`: with names or addresses, a server certificate (and the CA, if the folder has
     none yet); for each of `nodes`, a key pair. With `keep`, existing files stay and only missing ones are made.
 
@@ -194,7 +194,7 @@ def _node(name: str) -> dict[str, bytes]:
     }
 
 
-def _write(path: Path, content: bytes) -> Made:
+def _write(path: Path, content: bytes) -> CreatedFile:
     try:
         # Created with mode 600: with a mode set afterwards, others could open the file in between.
         atomic.create(path, content, mode=0o600)
@@ -202,7 +202,7 @@ def _write(path: Path, content: bytes) -> Made:
         raise ConfigError(f"{path} exists and is not replaced: move it away first") from None
     except OSError as error:
         raise RunError(f"{path} cannot be written ({error.strerror})") from error
-    return Made(path, PURPOSES.get(path.name) or _node_purpose(path))
+    return CreatedFile(path, PURPOSES.get(path.name) or _node_purpose(path))
 
 
 def _node_purpose(path: Path) -> str:

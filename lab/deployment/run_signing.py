@@ -67,7 +67,7 @@ class RunSigner:
         )
         body = terms.body()
         signature = encode(private.sign(signed_runs.to_sign(body)))
-        text = signed_runs.Signed(terms, id_of(private), signature, body).dump()
+        text = signed_runs.SignedTerms(terms, id_of(private), signature, body).dump()
         if len(text) > signed_runs.MOST_CHARACTERS:
             raise ConfigError(
                 f"the signed run has {len(text)} characters, at most {signed_runs.MOST_CHARACTERS} are allowed; "

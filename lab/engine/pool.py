@@ -47,7 +47,9 @@ class Pool:
     """
 
     def __init__(self, work: Work, workers: int, start: Callable[[int], None] = lambda number: None) -> None:
-        self._template = processes.Template(lambda number, connection: _serve(work, start, number, connection))
+        self._template = processes.WorkerTemplate(
+            lambda number, connection: _serve(work, start, number, connection)
+        )
         self._queue = Queue()
         self._lock = threading.Lock()  # of `_workers`
         self._selector = selectors.DefaultSelector()

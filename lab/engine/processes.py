@@ -18,7 +18,7 @@ Body = Callable[[int, socket.socket], None]
 """What a copy does: (number, connection to the original) -> None."""
 
 
-class Template:
+class WorkerTemplate:
     """A copy of this process, as it is now, that makes copies of itself on demand.
 
     Open it before the process has other threads: a copy has only the thread that made it, and a lock that another

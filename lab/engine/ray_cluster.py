@@ -35,7 +35,7 @@ OF_CLIENTS = "10001"
 """The port of `ray://HOST`, if it names none."""
 
 
-class Facts(NamedTuple):
+class ProcessFacts(NamedTuple):
     """What a process on a machine of the cluster says of itself."""
 
     host: str
@@ -146,12 +146,12 @@ def asks_for_token() -> bool:
     return os.environ.get("RAY_AUTH_MODE") == "token"
 
 
-def facts(demands: Demands) -> Facts:
+def facts(demands: Demands) -> ProcessFacts:
     """The facts of this process."""
-    return Facts(socket.gethostname(), versions(), os.path.isdir(demands.folder), asks_for_token())
+    return ProcessFacts(socket.gethostname(), versions(), os.path.isdir(demands.folder), asks_for_token())
 
 
-def unusable(process: Facts, demands: Demands) -> str | None:
+def unusable(process: ProcessFacts, demands: Demands) -> str | None:
     """Why a process with these facts cannot take part; None if it can."""
     here = versions()
     for name in SAME:

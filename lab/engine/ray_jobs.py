@@ -22,7 +22,7 @@ from server_app.records.run_folder import runs_dir
 from . import ray_cluster
 from .jobs import Work
 from .ray_pool import RayPool
-from .sweep import Ended, run_job
+from .sweep import EndedRun, run_job
 from .sweep_combinations import PlannedRun
 
 
@@ -55,7 +55,7 @@ def work_of(text: str) -> Work:
 
 def run_jobs(
     jobs: Sequence[PlannedRun], *, at_once: int | None, on_start: Callable[[PlannedRun], None]
-) -> Iterator[Ended]:
+) -> Iterator[EndedRun]:
     """Run the jobs of a sweep on the cluster, at most `at_once` at the same time; yields each result.
 
     After Ctrl-C or SIGTERM, running jobs end after their current client, and no other starts; then the exception
@@ -90,20 +90,20 @@ def _demands(config: Config, folder: Path) -> ray_cluster.Demands:
     return ray_cluster.Demands(str(folder), closed=OPEN_CLUSTER not in config.allow)
 
 
-def _run_there(job: PlannedRun, demands: ray_cluster.Demands, variables: Mapping[str, str]) -> Ended:
+def _run_there(job: PlannedRun, demands: ray_cluster.Demands, variables: Mapping[str, str]) -> EndedRun:
     """The body of a Ray task."""
     ray_cluster.use_environment(variables)
     reason = ray_cluster.unusable(ray_cluster.facts(demands), demands)
-    return Ended(job, "failed", reason=reason) if reason else run_job(job)
+    return EndedRun(job, "failed", reason=reason) if reason else run_job(job)
 
 
-def _ended(ray: Any, reference: Any, job: PlannedRun) -> Ended:
+def _ended(ray: Any, reference: Any, job: PlannedRun) -> EndedRun:
     try:
-        ended: Ended = ray.get(reference)
+        ended: EndedRun = ray.get(reference)
     except Exception as error:
         reason = " ".join(str(getattr(error, "cause", None) or error).split())[:300]
         state = "interrupted" if isinstance(error, ray.exceptions.TaskCancelledError) else "failed"
-        return Ended(job, state, reason=f"{type(error).__name__}: {reason}")
+        return EndedRun(job, state, reason=f"{type(error).__name__}: {reason}")
     return ended
 
 

@@ -62,7 +62,7 @@ class Remote:
         self._make = make
         self._work: Work | None = None
 
-    def prepare(self, demands: ray_cluster.Demands) -> ray_cluster.Facts:
+    def prepare(self, demands: ray_cluster.Demands) -> ray_cluster.ProcessFacts:
         """Build the function; what is known of this process."""
         facts = ray_cluster.facts(demands)
         if ray_cluster.unusable(facts, demands) is None:
@@ -170,7 +170,7 @@ class RayPool:
         ready = actor.prepare.remote(self._demands).future()
         ready.add_done_callback(lambda future: self._events.put(lambda: self._ready(actor, future)))
 
-    def _ready(self, actor: Any, future: Future[ray_cluster.Facts]) -> None:
+    def _ready(self, actor: Any, future: Future[ray_cluster.ProcessFacts]) -> None:
         self._starting.discard(actor)
         error = future.exception()
         reason = _in_words(error) if error is not None else ray_cluster.unusable(future.result(), self._demands)

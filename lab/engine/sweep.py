@@ -22,7 +22,7 @@ from .sweep_combinations import PlannedRun
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedRun:
     """How a run of a sweep ended; `state` is completed, failed, interrupted or terminated."""
 
     job: PlannedRun
@@ -46,7 +46,7 @@ def shared_out(jobs: Sequence[PlannedRun], at_once: int, cores: int) -> list[Pla
 
 def run_jobs(
     jobs: Sequence[PlannedRun], *, at_once: int, on_start: Callable[[PlannedRun], None]
-) -> Iterator[Ended]:
+) -> Iterator[EndedRun]:
     """Run the jobs in `at_once` processes; yields each job's result when it ends, also if it failed.
 
     After Ctrl-C, running jobs end after their current client; after SIGTERM, immediately. Then no other job
@@ -56,7 +56,7 @@ def run_jobs(
         stop = _Stop(pool)
         with unix_signals.handled(stop):
             waiting = iter(shared_out(jobs, at_once, cores()))
-            running: dict[Future[Ended], PlannedRun] = {}
+            running: dict[Future[EndedRun], PlannedRun] = {}
 
             @unix_signals.held()  # a run that is announced is also started
             def submit() -> None:
@@ -105,17 +105,17 @@ _ENDED_BY = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM}
 _IN_WORKER = _Stop()  # of this process, if it is a worker: between two jobs, and until a job has its own handler
 
 
-def _ended(future: Future[Ended], job: PlannedRun, number: int | None) -> Ended:
+def _ended(future: Future[EndedRun], job: PlannedRun, number: int | None) -> EndedRun:
     """How a job ended. One whose process died ended by SIGTERM if that arrived while the process was starting."""
     try:
         return future.result()
     except WorkerDiedError as error:
         if number == signal.SIGTERM:
-            return Ended(job, "terminated", reason=how_to_resume(job.folder))
-        return Ended(job, "failed", reason=str(error))
+            return EndedRun(job, "terminated", reason=how_to_resume(job.folder))
+        return EndedRun(job, "failed", reason=str(error))
 
 
-def run_job(job: PlannedRun) -> Ended:
+def run_job(job: PlannedRun) -> EndedRun:
     """Run one job in this process; an error of the run is returned, not raised."""
     from client_app.app import app
     from server_app import session
@@ -141,12 +141,12 @@ def run_job(job: PlannedRun) -> Ended:
                 )
     except unix_signals.STOPPED as error:
         state = "terminated" if isinstance(error, unix_signals.Terminated) else "interrupted"
-        return Ended(job, state, reason=how_to_resume(job.folder))
+        return EndedRun(job, state, reason=how_to_resume(job.folder))
     except Exception as error:  # a failed run must not stop the sweep
-        return Ended(job, "failed", reason=f"{type(error).__name__}: {error}")
+        return EndedRun(job, "failed", reason=f"{type(error).__name__}: {error}")
     seconds = time.monotonic() - started
     metric = prepared.config.headline
-    return Ended(job, "completed", figure=as_text(metric, outcome.rows[-1].get(metric)), seconds=seconds)
+    return EndedRun(job, "completed", figure=as_text(metric, outcome.rows[-1].get(metric)), seconds=seconds)
 
 
 class _Start:

@@ -27,7 +27,7 @@ from server_app.config.variables import with_variables
 from server_app.records.run_folder import NAMED, default_name, folder_name, runs_dir
 
 
-class Value(NamedTuple):
+class ListedValue(NamedTuple):
     """An override with one value."""
 
     override: Override
@@ -87,7 +87,7 @@ class Sweep:
         return list(dict.fromkeys([*self.on_data, *named]))
 
 
-def expand(overrides: Sequence[str]) -> list[list[Value]]:
+def expand(overrides: Sequence[str]) -> list[list[ListedValue]]:
     """All combinations of overrides like `seed=1,2,3`; the last key varies fastest. `method=all`: each method.
 
     Raises ConfigError for text that is not an override, and for a sweep that does not list its values.
@@ -95,20 +95,22 @@ def expand(overrides: Sequence[str]) -> list[list[Value]]:
     return _combined([values_of(text) for text in overrides])
 
 
-def _combined(given: Sequence[Sequence[Override]]) -> list[list[Value]]:
-    columns = [_methods(column) if column[0].key == METHOD else list(map(Value, column)) for column in given]
+def _combined(given: Sequence[Sequence[Override]]) -> list[list[ListedValue]]:
+    columns = [_methods(column) if column[0].key == METHOD else list(map(ListedValue, column)) for column in given]
     return [list(row) for row in itertools.product(*columns)]
 
 
-def _methods(given: Sequence[Override]) -> list[Value]:
+def _methods(given: Sequence[Override]) -> list[ListedValue]:
     """The methods; in place of `method=all` each one that is not named beside it.
 
     Plain averaging counts as named: if it is invalid, so are all others.
     """
     named = [written(METHOD, override.name) for override in given]
     every = [written(METHOD, name) for name in alone()]
-    unnamed = [Value(override, override != every[0]) for override in every if override not in named]
-    return [value for override in named for value in (unnamed if override.name == ALL else [Value(override)])]
+    unnamed = [ListedValue(override, override != every[0]) for override in every if override not in named]
+    return [
+        value for override in named for value in (unnamed if override.name == ALL else [ListedValue(override)])
+    ]
 
 
 def plan(overrides: Sequence[str]) -> Sweep:

@@ -18,9 +18,9 @@ from fedstride.flower.for_nodes.certificates import verified
 from superlink.allowed_routes import FILES
 
 from ..results.run_folders import FETCHED
-from .fetched_folder import MOST_BYTES, Parcel, unpacking
+from .fetched_folder import MOST_BYTES, FetchedFile, unpacking
 from .run_status import Standing, standing
-from .superlink_choice import Target
+from .superlink_choice import ChosenSuperLink
 from .superlink_requests import Control, Listed
 
 SILENCE_SECONDS = 60.0
@@ -53,7 +53,7 @@ def fetch(
     if place.exists():
         raise ConfigError(f"{place} exists and is not overwritten: move it away, or choose another folder with -o")
     with unpacking(place) as folder:
-        parcel = Parcel(folder, most_bytes)
+        parcel = FetchedFile(folder, most_bytes)
         for piece in _pieces(control.target, stands.folder, everything):
             parcel.take(piece)
             progress(parcel.bytes)
@@ -72,7 +72,7 @@ def fetch(
     return place, stands
 
 
-def _pieces(target: Target, folder: str, everything: bool) -> Iterator[bytes]:
+def _pieces(target: ChosenSuperLink, folder: str, everything: bool) -> Iterator[bytes]:
     """What the SuperLink sends of this folder. Raises RunError."""
     trusted = None if target.root_certificates is None else target.root_certificates.read_bytes()
     options = {

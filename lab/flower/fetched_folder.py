@@ -34,7 +34,7 @@ EACH = 4096
 """Bytes that a file or folder takes beside its content."""
 
 
-class Parcel:
+class FetchedFile:
     """The files of a stream, each with its SHA-256 in `sums` once it is verified; RunError if one is not."""
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:

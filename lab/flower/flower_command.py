@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Connection:
+class FlowerConnection:
     """The address of a SuperLink and the certificate to trust; without root certificates, in plain text."""
 
     name: str
@@ -44,7 +44,7 @@ def environment(home: Path | None = None) -> dict[str, str]:
     return os.environ | defaults | ({} if home is None else {"FLWR_HOME": str(home)})
 
 
-def write_connection(home: Path, connection: Connection) -> None:
+def write_connection(home: Path, connection: FlowerConnection) -> None:
     """Write a config.toml into `home`, an FLWR_HOME, with this connection alone."""
     text = f"[superlink]\ndefault = {toml_string(connection.name)}\n\n{connection.toml()}"
     (home / "config.toml").write_text(text, encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedstride.errors import ConfigError
 from fedstride.flower.for_nodes.request_keys import openssh_to_pem
 
-from .superlink_choice import Target
+from .superlink_choice import ChosenSuperLink
 from .superlink_requests import control
 
 
@@ -32,7 +32,7 @@ def public_keys(given: list[Path]) -> list[Path]:
     return given
 
 
-def register(target: Target, key: Path) -> str | None:
+def register(target: ChosenSuperLink, key: Path) -> str | None:
     """Register this public key, so that its node may join; the node id, or None if it was registered before.
 
     Raises RunError if the SuperLink does not accept the key.

@@ -23,7 +23,7 @@ from server_app.config.overrides import Override, parse, parts_in, with_parts
 from .bundle import app_folder
 from .log_following import Followed
 from .run_status import ERROR, OF_FLOWER, PROGRESS, SITE, Standing, plain, standing
-from .superlink_choice import Target
+from .superlink_choice import ChosenSuperLink
 from .superlink_requests import control
 
 ATTEMPTS = 10  # failed calls in a row after which a run is no longer followed
@@ -43,7 +43,7 @@ class Submitted:
 
 
 def submit(
-    target: Target,
+    target: ChosenSuperLink,
     overrides: Sequence[str | Override],
     signature: Callable[[bytes], str] | None = None,
     signed_run: Callable[[bytes, Mapping[str, str]], str] | None = None,
@@ -93,7 +93,7 @@ def submission() -> str:
     return f"{user}@{socket.gethostname()} {secrets.token_hex(8)}"
 
 
-def _arrived(target: Target, mark: str) -> str | None:
+def _arrived(target: ChosenSuperLink, mark: str) -> str | None:
     """The id of the run with this mark; None if the SuperLink has none, or does not answer."""
     try:
         with control(target) as connection:
@@ -103,7 +103,7 @@ def _arrived(target: Target, mark: str) -> str | None:
 
 
 def follow(
-    target: Target,
+    target: ChosenSuperLink,
     run_id: str,
     show: Callable[[str], None],
     described: Callable[[str], None] = lambda text: None,

@@ -17,7 +17,7 @@ from superlink import token
 
 
 @dataclass(frozen=True)
-class Target:
+class ChosenSuperLink:
     """A SuperLink: its address, and how it is reached."""
 
     name: str  # of a connection; empty if given by --address
@@ -42,7 +42,7 @@ class Target:
         return [f"{what + ':':<11} fedstride {verb} {run_id} {name}" for what, verb in verbs.items()]
 
 
-def named(name: str) -> Target:
+def named(name: str) -> ChosenSuperLink:
     """The connection of this name in Flower's config.toml. Raises ConfigError, which lists the known names."""
     path, connections = _connections()
     if name not in connections:
@@ -55,7 +55,7 @@ def named(name: str) -> Target:
             f"connection {name!r} is Flower's simulation on this machine, not a SuperLink: use fedstride simulate"
         )
     trusted = connections[name].get("root-certificates")
-    return Target(
+    return ChosenSuperLink(
         name,
         address,
         insecure=connections[name].get("insecure") is True,
@@ -78,7 +78,7 @@ def _connections() -> tuple[Path, dict[str, dict[str, object]]]:
     return path, {key: value for key, value in known.items() if isinstance(value, dict)}
 
 
-def at_address(address: str, root_certificates: Path | None) -> Target:
+def at_address(address: str, root_certificates: Path | None) -> ChosenSuperLink:
     """A connection without an entry in the user's config.toml; in plain text if no certificate is given."""
     if not _is_host_and_port(address):
         raise ConfigError(
@@ -90,7 +90,7 @@ def at_address(address: str, root_certificates: Path | None) -> Target:
             f"--root-certificates {root_certificates} does not exist: name the CA's certificate, ca.crt"
         )
     trusted = None if root_certificates is None else root_certificates.expanduser().resolve()
-    return Target("", address, trusted is None, trusted)
+    return ChosenSuperLink("", address, trusted is None, trusted)
 
 
 def _is_host_and_port(address: str) -> bool:

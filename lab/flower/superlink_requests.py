@@ -9,7 +9,7 @@ from datetime import datetime
 
 from fedstride.errors import ConfigError, RunError
 from fedstride.flower.control_api import (
-    AnswerError,
+    ControlAnswerError,
     ControlApi,
     EndedError,
     KnownNode,
@@ -19,7 +19,7 @@ from fedstride.flower.control_api import (
 )
 from fedstride.messages import wire
 
-from .superlink_choice import Target
+from .superlink_choice import ChosenSuperLink
 from .why_unreachable import explained
 
 UNREGISTERED = "unregistered"
@@ -48,7 +48,7 @@ class Listed:
 class Control:
     """One connection to a SuperLink; made by `control`."""
 
-    def __init__(self, target: Target, api: ControlApi) -> None:
+    def __init__(self, target: ChosenSuperLink, api: ControlApi) -> None:
         self.target = target
         self._api = api
 
@@ -122,12 +122,12 @@ class Control:
             yield
         except NoSuchRunError:
             raise ConfigError(f"{self.target.address} has no run {run_id}: fedstride runs lists them") from None
-        except AnswerError as error:
+        except ControlAnswerError as error:
             raise RunError(f"{what}: {explained(error, self.target)}") from None
 
 
 @contextlib.contextmanager
-def control(target: Target) -> Iterator[Control]:
+def control(target: ChosenSuperLink) -> Iterator[Control]:
     """A connection to the SuperLink, which is closed at the end. Nothing is sent before the first question."""
     trusted, headers = target.root_certificates, target.headers()
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from fedstride.flower.for_nodes.certificates import has_expired
 from fedstride.processes.ports import NODES, SUBMITTING
 
-from .superlink_choice import Target
+from .superlink_choice import ChosenSuperLink
 
 SECONDS = 5.0  # for each step
 
@@ -21,13 +21,13 @@ UNREACHABLE = ("Connection to the SuperLink is unavailable", "developer.mozilla.
 """Parts of Flower's line for a server that does not answer, or not as a SuperLink does."""
 
 
-def explained(error: Exception, target: Target) -> str:
+def explained(error: Exception, target: ChosenSuperLink) -> str:
     """Flower's reason or, if it says only that the SuperLink is unavailable, what is wrong and what to do."""
     text = str(error)
     return why(target) or text if any(part in text for part in UNREACHABLE) else text
 
 
-def why(target: Target) -> str | None:
+def why(target: ChosenSuperLink) -> str | None:
     """One line about what prevents a connection to the target, and what to do; None if a SuperLink answers."""
     host, _, port = target.address.rpartition(":")
     host = host.strip("[]")

@@ -15,7 +15,7 @@ from server_app.config.presets.facts_of_papers import experiment, experiment_nam
 
 
 @dataclass(frozen=True)
-class Column:
+class PaperColumn:
     """A column: its setting as stated by the paper (dataset, partition, model, ...), as in papers.yaml."""
 
     key: str
@@ -44,7 +44,7 @@ class PaperTable:
     unit: str
     statistic: str
     note: str
-    columns: tuple[Column, ...]
+    columns: tuple[PaperColumn, ...]
     rows: tuple[PaperRow, ...]
 
 
@@ -68,7 +68,7 @@ def paper_table(name: str) -> PaperTable:
         unit=table["unit"],
         statistic=table["statistic"],
         note=table.get("note", ""),
-        columns=tuple(Column(c["key"], {k: v for k, v in c.items() if k != "key"}) for c in table["columns"]),
+        columns=tuple(PaperColumn(c["key"], {k: v for k, v in c.items() if k != "key"}) for c in table["columns"]),
         rows=tuple(_line(row) for row in table["rows"]),
     )
 

@@ -9,7 +9,7 @@ from . import _read
 
 
 @dataclass(frozen=True)
-class Link:
+class PageLink:
     """A paper's title and address."""
 
     title: str
@@ -24,7 +24,7 @@ ADDRESSES = {
 """By the paper's name in papers.yaml. Of Fedalr and 2D-LRD no identifier is known to us."""
 
 
-def links(methods: Iterable[str]) -> list[Link]:
+def links(methods: Iterable[str]) -> list[PageLink]:
     """The papers of these methods, as in `fedavg+fedlws`, each once, in order of first appearance."""
     parts = dict.fromkeys(part for method in methods for part in method.split(" ")[0].split("+"))
-    return [Link(str(_read()[name]["title"]), ADDRESSES[name]) for name in parts if name in ADDRESSES]
+    return [PageLink(str(_read()[name]["title"]), ADDRESSES[name]) for name in parts if name in ADDRESSES]

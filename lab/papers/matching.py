@@ -16,7 +16,7 @@ from server_app.config.presets.vocabulary import (
     FIELDS,
     OF_PROXY_SETS,
     OF_THE_RUN,
-    Method,
+    MethodParts,
     keys_of_the_run,
     method_of,
     model_of,
@@ -27,7 +27,7 @@ from server_app.config.schema import Config
 
 from ..results.grouping import method_values, plain
 from ..results.run_folders import Run
-from . import Column, PaperRow, PaperTable, experiment_of
+from . import PaperColumn, PaperRow, PaperTable, experiment_of
 
 PARTS_OF = {"mnist5k": ("mnist", "contains 5,000 of MNIST's 70,000 images")}
 """Tasks that could be mistaken for a paper's data set: that data set, and the difference."""
@@ -54,7 +54,7 @@ AS_IN_PAPERS: Mapping[str, Callable[[Any, int], Mapping[str, Any]]] = {
 }
 """The papers' name of a partition, if it is another one, and properties without a key in its configuration."""
 
-PLAIN = Method(()).calibration
+PLAIN = MethodParts(()).calibration
 """A method that evaluates its model as it is."""
 
 NO_SETTINGS = ("layers", "tuned_from_epoch", "original_on_c2", "best_baseline")
@@ -80,7 +80,7 @@ def stated(config: Config) -> dict[str, Any]:
     return {**fields, "participation": config.cohort_size / config.clients}
 
 
-def misfits(table: PaperTable, column: Column, config: Config) -> list[str]:
+def misfits(table: PaperTable, column: PaperColumn, config: Config) -> list[str]:
     """The differences between the run and the column's setting; empty if the run matches."""
     if "aggregate" in column.fields:
         return ["the column is computed from the others"]
@@ -135,7 +135,7 @@ def _wrong(key: str, has: object, wanted: object, why: str = "") -> list[str]:
     return [f"{key} is {plain(has)}{f' ({why})' if why else ''}, not {plain(wanted)}"]
 
 
-def is_line(table: PaperTable, column: Column, line: PaperRow, run: Run) -> bool:
+def is_line(table: PaperTable, column: PaperColumn, line: PaperRow, run: Run) -> bool:
     """Whether a run with the column's setting belongs to this row, which includes its variant and calibration."""
     if not (line.is_method or line.method in ALIASES) or canonical(line.method) != canonical(run.method):
         return False
@@ -151,7 +151,7 @@ def is_line(table: PaperTable, column: Column, line: PaperRow, run: Run) -> bool
     return stated is not None and all(has.get(key) == wanted[key] for key in compared)
 
 
-def deviations(table: PaperTable, column: Column, line: PaperRow, config: Config) -> list[str]:
+def deviations(table: PaperTable, column: PaperColumn, line: PaperRow, config: Config) -> list[str]:
     """The differences between the run and the paper's experiment, such as `rounds 5 (paper: 100)`."""
     behind = experiment_of(table.name, column.key) or {}
     settings = _method_settings(table, column, line)
@@ -181,7 +181,7 @@ def deviations(table: PaperTable, column: Column, line: PaperRow, config: Config
     ]
 
 
-def _method_settings(table: PaperTable, column: Column, line: PaperRow) -> Mapping[str, Any]:
+def _method_settings(table: PaperTable, column: PaperColumn, line: PaperRow) -> Mapping[str, Any]:
     methods = (experiment_of(table.name, column.key) or {}).get("methods") or {}
     settings: Mapping[str, Any] = methods.get(line.method) or {}
     return settings

@@ -13,8 +13,8 @@ from server_app.config.presets.vocabulary import task_of
 from ..results.formats import Grid, Sheet
 from ..results.grouping import plain
 from ..results.run_folders import Run
-from ..results.tables import NONE, Cell, Statistic, compare, spread
-from . import Column, PaperRow, PaperTable, experiment_of
+from ..results.tables import NONE, Statistic, TableCell, compare, spread
+from . import PaperColumn, PaperRow, PaperTable, experiment_of
 from .matching import PARTS_OF, PLAIN, calibration_of, deviations, is_line, misfits
 
 METRICS = {"top1_accuracy": "test/accuracy", "aggregation_time": "seconds/aggregate"}
@@ -35,7 +35,7 @@ class PaperPair:
     method: str  # our label, with variant and setting if there are several
     paper: float
     paper_std: float | None
-    ours: Cell
+    ours: TableCell
     statistic: Statistic
     metric: str
 
@@ -147,7 +147,7 @@ def _pairs(
     return pairs, remarks
 
 
-def _of_paper(table: PaperTable, column: Column, runs: Sequence[Run]) -> Statistic:
+def _of_paper(table: PaperTable, column: PaperColumn, runs: Sequence[Run]) -> Statistic:
     """The statistic that the paper prints; the last round if the paper does not say."""
     if table.metric == "aggregation_time":
         return Statistic(last=max(run.config.rounds for run in runs))
@@ -180,7 +180,7 @@ def _columns(table: PaperTable) -> list[str]:
     return [f"  {column.key}: {_words(column)}" for column in table.columns]
 
 
-def _words(column: Column) -> str:
+def _words(column: PaperColumn) -> str:
     words = []
     for key, value in column.fields.items():
         if key == "partition":

@@ -25,7 +25,7 @@ from server_app.records.versions import versions
 from . import compared_examples, onnx_file
 from .compared_examples import Compared
 from .model import BATCH, Model
-from .network_with_preparation import Whole, columns_of, dtype_of, example
+from .network_with_preparation import WholeNetwork, columns_of, dtype_of, example
 
 MOST = 1e-5
 """The largest difference to our own predictions; of values, in their standard deviations."""
@@ -158,7 +158,7 @@ def _program(model: Model, floats: bool) -> ExportedProgram:
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(Whole(model).eval(), (x,), dynamic_shapes=({0: Dim("n")},))
+            return torch.export.export(WholeNetwork(model).eval(), (x,), dynamic_shapes=({0: Dim("n")},))
     except Exception as error:  # of torch's exporter, of any kind, and of a user's network
         raise onnx_file.cannot_be_exported("a graph", error) from error
 
@@ -186,7 +186,7 @@ def _safetensors(model: Model, said: Mapping[str, str], floats: bool) -> Content
     network = copy.deepcopy(model.network)
     load_arrays(network, load(made))
     note = "the network and the preparation are not in the file: the metadata say how an example is prepared"
-    return Content(made, _runner(Whole(replace(model, network=network)).eval()), note)
+    return Content(made, _runner(WholeNetwork(replace(model, network=network)).eval()), note)
 
 
 def _runner(whole: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[np.ndarray], np.ndarray]:

@@ -50,7 +50,7 @@ def example(spec: Spec, count: int, *, floats: bool = False) -> torch.Tensor:
     return torch.zeros(count, *shape, dtype=dtype_of(spec, floats=floats))
 
 
-class Whole(nn.Module):
+class WholeNetwork(nn.Module):
     """Preparation, network and probabilities of a model, in eval mode."""
 
     def __init__(self, model: Model) -> None:

@@ -25,11 +25,11 @@ from server_app.records.checkpoint import valid_checkpoints
 from server_app.session import Prepared
 
 from ..comparison import whole_comparison
-from ..comparison.compare import Planned
-from ..comparison.comparison_runs import Trained
+from ..comparison.compare import PlannedComparison
+from ..comparison.comparison_runs import ComparedRun
 from ..engine.engine import engine, uses_gpus
 from ..engine.interrupt import InterruptHandler
-from ..engine.sweep import Ended, run_jobs
+from ..engine.sweep import EndedRun, run_jobs
 from ..engine.sweep_combinations import PlannedRun, Sweep, checked, plan
 from ..results.run_folders import find_runs
 from ..results.run_folders import load as load_run
@@ -173,7 +173,7 @@ def _planned(texts: Sequence[str]) -> Sweep:
 
 def _make(planned: Sweep, at_once: int | None, line: StatusLine) -> Results:
     jobs = planned.jobs
-    ended: list[Ended] = []
+    ended: list[EndedRun] = []
 
     def say(job: PlannedRun | None = None) -> None:
         failed = sum(ended_run.state != "completed" for ended_run in ended)
@@ -249,13 +249,13 @@ def _compared(
 ) -> Comparison:
     wanted = _asked(texts, given, seeds, folds)
     _check_copies(list(wanted.configs.values()))
-    ended, place = list[Ended](), list[Path]()
+    ended, place = list[EndedRun](), list[Path]()
 
-    def begins(planned: Planned, folder: Path) -> None:
+    def begins(planned: PlannedComparison, folder: Path) -> None:
         place.append(folder)
         line.show(f"0 of {len(planned.runs)} runs ended")
 
-    def on_end(planned: Planned, run: Trained, ended_run: Ended) -> None:
+    def on_end(planned: PlannedComparison, run: ComparedRun, ended_run: EndedRun) -> None:
         ended.append(ended_run)
         line.show(f"{len(ended)} of {len(planned.runs)} runs ended")
 

@@ -11,7 +11,7 @@ import pandas as pd
 from fedstride.tasks.evaluation.comparison import At, ComparedFigure
 
 from ..comparison import page
-from ..comparison.whole_comparison import Made
+from ..comparison.whole_comparison import WholeComparison
 from .run_result import as_html, lines_html
 
 FIGURES = ("site", "rows", "column", "figure", "value", "low", "high", "spread", "enough")
@@ -24,7 +24,7 @@ class Comparison:
     `folder` has the page, the picture, all numbers and the runs; `notes` say what the user should know.
     """
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: WholeComparison) -> None:
         self._made = made
         self.page: Path = made.page
         self.folder: Path = made.page.parent

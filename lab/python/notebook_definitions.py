@@ -25,7 +25,7 @@ HERE = "__main__"
 INSTEAD = "write it to a file, and give parts=FILE"
 
 
-class Source(NamedTuple):
+class CellSource(NamedTuple):
     """The text of a cell or a program, and its statements."""
 
     text: str
@@ -36,7 +36,7 @@ class Source(NamedTuple):
         return "\n".join(self.text.splitlines()[numbers.start - 1 : numbers.stop - 1])
 
 
-def sources() -> Iterator[Source]:
+def sources() -> Iterator[CellSource]:
     """What was executed in `__main__`, the newest first: cells, or the program's file."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
@@ -46,7 +46,7 @@ def sources() -> Iterator[Source]:
         texts.append(Path(file).read_text())
     for text in texts:
         try:
-            yield Source(text, ast.parse(text).body)
+            yield CellSource(text, ast.parse(text).body)
         except SyntaxError:  # it was not executed
             continue
 
@@ -57,7 +57,7 @@ class Definitions:
     `namespace`: the names of `__main__`. `cells`: what was executed there, the newest first.
     """
 
-    def __init__(self, namespace: Mapping[str, Any], cells: Sequence[Source]) -> None:
+    def __init__(self, namespace: Mapping[str, Any], cells: Sequence[CellSource]) -> None:
         self._namespace, self._cells = namespace, cells
         self._imports: dict[str, None] = {}
         self._statements: dict[str, str] = {}  # by the name that each defines

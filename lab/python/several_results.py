@@ -14,7 +14,7 @@ from fedstride.errors import ConfigError
 
 from ..results.formats import TableFormat, write
 from ..results.grouping import newest
-from ..results.tables import Comparison, Statistic, compare_all
+from ..results.tables import Statistic, TableComparison, compare_all
 from .run_result import Result, as_html, lines_html, plotted
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ class Results(Sequence[Result]):
         return plotted(kind, newest([result.run for result in self])[0])
 
     @user_parts.alone()
-    def _compared(self, metric: str | None, statistic: Statistic, tune: str | None) -> list[Comparison]:
+    def _compared(self, metric: str | None, statistic: Statistic, tune: str | None) -> list[TableComparison]:
         return compare_all([result.run for result in self], metric, statistic, tune)
 
-    def _shown(self) -> tuple[list[Comparison], list[str]]:
+    def _shown(self) -> tuple[list[TableComparison], list[str]]:
         """The tables, and the remarks; none if no run is completed."""
         why = [f"{name}: {reason}" for name, reason in self.failed.items()]
         try:

@@ -12,7 +12,7 @@ from fedstride.errors import FedstrideError
 from fedstride.files import atomic
 from fedstride.processes.cores import cores
 from server_app.config.presets.computed_settings import preset
-from server_app.config.presets.facts_of_papers import Source
+from server_app.config.presets.facts_of_papers import PaperSource
 
 from ..papers import paper_table, table_names
 from ..papers.side_by_side import SideBySide, side_by_side
@@ -79,7 +79,7 @@ def _differences(beside: SideBySide | None, done: Sequence[CellRun]) -> list[str
     remarks.append(f"seeds {', '.join(map(str, seeds))}")
     for name in dict.fromkeys(place.cell.experiment for place in done):
         for key, value in preset(name).values.items():
-            if value.source is not Source.PAPER:
+            if value.source is not PaperSource.PAPER:
                 why = f": {value.why}" if value.why else ""
                 remarks.append(f"{key} = {plain(value.value)} ({value.source}){why}")
     lines = "\n".join(f"- {remark}" for remark in dict.fromkeys(remarks))

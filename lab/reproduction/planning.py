@@ -23,7 +23,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BudgetPlan:
     """The runs that are done, in their order, and the others; each with the seconds that it still needs."""
 
     chosen: list[Planned[CellRun]]
@@ -66,10 +66,10 @@ def measure(places: Sequence[CellRun], on_measured: Callable[[CellRun, Pace | st
     return Measured(known, failed)
 
 
-def plan(places: Sequence[CellRun], measured: Measured, budget: float | None) -> Plan:
+def plan(places: Sequence[CellRun], measured: Measured, budget: float | None) -> BudgetPlan:
     """The runs in the order of `places`, of which those are done that fit `budget`, in seconds."""
     able = [place for place in places if kind_of(place) in measured.paces]
-    return Plan(
+    return BudgetPlan(
         *within([Planned(place, _seconds(place, measured.paces[kind_of(place)])) for place in able], budget)
     )
 

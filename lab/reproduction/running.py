@@ -13,7 +13,7 @@ from server_app.config.keys import by_key
 from server_app.config.overrides import written
 from server_app.config.schema import Config
 
-from ..engine.sweep import Ended, run_jobs
+from ..engine.sweep import EndedRun, run_jobs
 from ..engine.sweep_combinations import PlannedRun
 from ..results.run_folders import Run, is_run, load
 from .cells import Cell
@@ -83,7 +83,7 @@ def _check_same(place: CellRun) -> None:
         )
 
 
-def first_round(place: CellRun) -> Iterator[Ended]:
+def first_round(place: CellRun) -> Iterator[EndedRun]:
     """Run the first round of a cell that has none, and yield how it ended."""
     yield from _ended(place, replace(place.config, rounds=min(MEASURED, place.config.rounds)))
 
@@ -94,13 +94,13 @@ def pace_of(place: CellRun) -> Pace | None:
     return None if run is None else pace(run.rows)
 
 
-def completed(place: CellRun) -> Iterator[Ended]:
+def completed(place: CellRun) -> Iterator[EndedRun]:
     """Run a cell to its end, from the round in which it is, and yield how it ended."""
     if not place.is_complete():
         yield from _ended(place, place.config)
 
 
-def _ended(place: CellRun, config: Config) -> Iterator[Ended]:
+def _ended(place: CellRun, config: Config) -> Iterator[EndedRun]:
     if place.run is not None:
         config = compose([written("resume", str(place.folder)), written("rounds", config.rounds)])
     job = PlannedRun(place.cell.overrides, to_yaml(config))

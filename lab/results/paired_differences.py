@@ -110,7 +110,7 @@ class MethodPair(NamedTuple):
     alone: Mapping[str, tuple[int, ...]]
 
 
-class Standing(NamedTuple):
+class Ranking(NamedTuple):
     """Who is ahead in a setting.
 
     `pairs`: the method that is ahead against each other one, the closest first; `apart`: methods that have too few
@@ -153,14 +153,14 @@ def _common(figures: Figures, first: str, second: str) -> int:
     return len(figures[first].keys() & figures[second].keys())
 
 
-def standing(figures: Figures, methods: int) -> Standing | None:
+def standing(figures: Figures, methods: int) -> Ranking | None:
     """Who is ahead; `methods`: how many the page compares. None if no two methods have a seed in common."""
     names, apart = comparable(figures)
     if len(names) < 2:
         return None
     pairs = {name: [_pair(figures, name, other, methods) for other in names if other != name] for name in names}
     ahead = max(names, key=lambda name: min(pair.result.mean for pair in pairs[name]))
-    return Standing(tuple(sorted(pairs[ahead], key=lambda pair: pair.result.mean)), apart)
+    return Ranking(tuple(sorted(pairs[ahead], key=lambda pair: pair.result.mean)), apart)
 
 
 def _pair(figures: Figures, first: str, second: str, methods: int) -> MethodPair:

@@ -95,7 +95,7 @@ def _measured(rows: Sequence[Row], metric: str) -> list[tuple[int, float]]:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A method in a setting: mean and sample standard deviation (n - 1) over n of its `of` runs."""
 
     mean: float
@@ -106,13 +106,13 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TableComparison:
     """A table of results; `cells` by (method, setting)."""
 
     metric: str
     statistic: Statistic
     groups: list[Group]
-    cells: dict[tuple[str, str], Cell]
+    cells: dict[tuple[str, str], TableCell]
     remarks: list[str]
     tuned: str | None = None  # the key of which each cell has its own value
 
@@ -173,7 +173,7 @@ class Comparison:
 
 def compare_all(
     runs: Sequence[Run], metric: str | None = None, statistic: Statistic | None = None, tune: str | None = None
-) -> list[Comparison]:
+) -> list[TableComparison]:
     """The table of this metric; for None, a table for each metric that decides in some of the runs.
 
     `tune`: as for `compare`. Raises ConfigError as `compare` does, if no table can be made; and for a target of
@@ -201,7 +201,7 @@ def several_metrics(target: float, runs: Sequence[Run]) -> ConfigError:
 
 def compare(
     runs: Sequence[Run], metric: str, statistic: Statistic | None = None, tune: str | None = None
-) -> Comparison:
+) -> TableComparison:
     """The table of these runs.
 
     `tune`: a key, such as `client.lr`, of which each method in each setting has the value with the best mean.
@@ -227,7 +227,7 @@ def compare(
     frame["value"] = frame["value"].astype(float)
     numbers = frame.groupby(["method", "setting"], sort=False)["value"].agg(["mean", "std", "count", "size"])
     cells = {
-        place: Cell(
+        place: TableCell(
             float(row["mean"]),
             None if math.isnan(row["std"]) else float(row["std"]),
             *_counts(row),
@@ -236,7 +236,7 @@ def compare(
         for place, row in numbers.iterrows()
     }
     remarks += _fewer(groups, metric, statistic.last)
-    return Comparison(metric, statistic, groups, cells, [*remarks, *fairness(groups)], tune)
+    return TableComparison(metric, statistic, groups, cells, [*remarks, *fairness(groups)], tune)
 
 
 def _fewer(groups: Sequence[Group], metric: str, last: int) -> list[str]:
@@ -291,6 +291,6 @@ def number(value: float, metric: str) -> str:
     return f"{known.factor * value:.2f}" if known.unit == "%" else f"{known.factor * value:.4g}"
 
 
-def spread(cell: Cell, metric: str) -> str:
+def spread(cell: TableCell, metric: str) -> str:
     """`97.31 ± 0.25`; only the mean if there is no deviation."""
     return number(cell.mean, metric) + ("" if cell.std is None else f" ± {number(cell.std, metric)}")

@@ -10,7 +10,7 @@ from fedstride.errors import FedstrideError
 from fedstride.figures.metrics import fact, is_better, require_direction, shown
 
 from .grouping import Group, group
-from .paired_differences import LEAST, MOST, MethodPair, Standing, comparable, standing
+from .paired_differences import LEAST, MOST, MethodPair, Ranking, comparable, standing
 from .run_folders import Run, by_headline
 from .tables import Statistic
 
@@ -30,7 +30,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ComparedSetting:
     """The figures of the methods of one setting by seed, larger is better, in the displayed unit."""
 
     name: str
@@ -49,7 +49,7 @@ def verdicts(runs: Sequence[Run], metric: str | None = None, statistic: Statisti
     return [_verdict(setting, standing(setting.figures, methods), methods) for setting in all_settings]
 
 
-def settings(runs: Sequence[Run], metric: str | None, statistic: Statistic) -> list[Setting]:
+def settings(runs: Sequence[Run], metric: str | None, statistic: Statistic) -> list[ComparedSetting]:
     """The settings in which at least two methods have a figure of a metric of which more or less is better."""
     all_settings = []
     for name, decided in (by_headline(runs) if metric is None else {metric: list(runs)}).items():
@@ -66,7 +66,7 @@ def settings(runs: Sequence[Run], metric: str | None, statistic: Statistic) -> l
             }
             with_figures = {method: values for method, values in figures.items() if values}
             if len(with_figures) > 1:
-                all_settings.append(Setting(setting, name, with_figures))
+                all_settings.append(ComparedSetting(setting, name, with_figures))
     return all_settings
 
 
@@ -79,7 +79,7 @@ def _by_seed(run_group: Group, metric: str, statistic: Statistic) -> dict[int, f
 # ---------------------------------------------------------------- words
 
 
-def _verdict(setting: Setting, ranking: Standing | None, methods: int) -> Verdict:
+def _verdict(setting: ComparedSetting, ranking: Ranking | None, methods: int) -> Verdict:
     if ranking is None:
         names = ", ".join(setting.figures)
         return Verdict(
@@ -91,7 +91,7 @@ def _verdict(setting: Setting, ranking: Standing | None, methods: int) -> Verdic
     return Verdict(text, (*_left_out(setting, ranking), *_few(least)), least)
 
 
-def _won(setting: Setting, ranking: Standing, methods: int) -> str:
+def _won(setting: ComparedSetting, ranking: Ranking, methods: int) -> str:
     pair, others = ranking.pairs[0], len(ranking.pairs) - 1
     amount, between = _amount(pair, setting.metric, methods)
     more = f", and against {'the other method' if others == 1 else f'each of the {others} other methods'} there"
@@ -101,7 +101,7 @@ def _won(setting: Setting, ranking: Standing, methods: int) -> str:
     )
 
 
-def _undecided(setting: Setting, ranking: Standing, methods: int) -> str:
+def _undecided(setting: ComparedSetting, ranking: Ranking, methods: int) -> str:
     pair = next(pair for pair in ranking.pairs if not (pair.result.decided and pair.result.mean > 0))
     result, metric = pair.result, shown(setting.metric)
     amount, between = _amount(pair, setting.metric, methods)
@@ -152,7 +152,7 @@ def _seeds(count: int) -> str:
     return f"{count} seed{'' if count == 1 else 's'}"
 
 
-def _left_out(setting: Setting, ranking: Standing) -> list[str]:
+def _left_out(setting: ComparedSetting, ranking: Ranking) -> list[str]:
     """What does not count: the runs whose seed the other method of a pair does not have, and whole methods."""
     said = []
     for pair in ranking.pairs:

@@ -27,7 +27,7 @@ from cryptography.exceptions import InvalidSignature
 
 from fedstride.error_kinds import ErrorKind
 from fedstride.errors import ConfigError
-from fedstride.flower.for_nodes.connection import Bundle, Run
+from fedstride.flower.for_nodes.connection import AnnouncedRun, Bundle
 from fedstride.messages.app_signatures import RUN_CONFIG, decode, load, signed_bytes
 
 from ..log.log_lines import RefusedError
@@ -44,7 +44,7 @@ BROKEN = (ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZi
 """What Python raises when it reads a bundle that is not an archive, or that is damaged."""
 
 
-class App(NamedTuple):
+class InstalledApp(NamedTuple):
     """An app, as its verified bundle describes it."""
 
     id: str  # publisher/name
@@ -67,15 +67,15 @@ class Apps:
         self._seen: dict[Path, int] = {}  # the state of a folder when it was unpacked
         self._refused: dict[str, str] = {}  # why an app cannot be unpacked, by its digest
 
-    def of(self, run: Run, bundle: Bundle) -> App:
+    def of(self, run: AnnouncedRun, bundle: Bundle) -> InstalledApp:
         """The app of a run. Raises RefusedError if it may not run here, or is not an app."""
         digest = hashlib.sha256(bundle.content).hexdigest()
         signer = ""
         if self._trusted is not None:
             signer = _signer(bundle, digest, run.overrides.get(RUN_CONFIG, ""), self._trusted)
-        return App(*_described(bundle.content), signer, digest, bundle.content)
+        return InstalledApp(*_described(bundle.content), signer, digest, bundle.content)
 
-    def unpacked(self, app: App) -> Path:
+    def unpacked(self, app: InstalledApp) -> Path:
         """The folder with the app's files, unpacked again if anything in it has changed."""
         folder = self._folder / app.hash
         if reason := self._refused.get(app.hash):
@@ -92,7 +92,7 @@ class Apps:
             ) from error
         return folder
 
-    def forget(self, app: App) -> None:
+    def forget(self, app: InstalledApp) -> None:
         """Remove the files of an app. It is unpacked again when it is needed."""
         folder = self._folder / app.hash
         if self._seen.pop(folder, None) is not None:

@@ -55,7 +55,7 @@ class LogHead(NamedTuple):
         return f"{self.number}:{self.digest}"
 
 
-class Journal:
+class LogFile:
     """The log of one node. `signer`: None for lines without signature.
 
     Raises OSError if it cannot be written, or if another process writes it; ConfigError if it has signed lines,

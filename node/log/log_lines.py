@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from fedstride.error_kinds import ErrorKind, Fault
 from fedstride.errors import printable
 
-from .log_file import Journal
+from .log_file import LogFile
 
 MOST_TEXT = 1000  # characters of a text from elsewhere in a line
 
 
-class Arrived(NamedTuple):
+class ArrivedMessage(NamedTuple):
     """A message for this node, before anything is done with it."""
 
     id: str
@@ -48,13 +48,13 @@ class RefusedError(Exception):
         self.told = Fault(kind, key)
 
 
-class Accounts:
+class NodeLog:
     """Writes a line before a message is processed, and one before its reply leaves.
 
     `journal`: None for no log. `now`: the time in seconds.
     """
 
-    def __init__(self, journal: Journal | None, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, journal: LogFile | None, now: Callable[[], float] = time.monotonic) -> None:
         self._journal = journal
         self._now = now
         self._open: dict[str, tuple[float, dict[str, Any]]] = {}  # messages without a reply
@@ -63,7 +63,7 @@ class Accounts:
         """The node starts. Raises RefusedError if that cannot be logged."""
         self._write("started", name=node, version=command)
 
-    def arrived(self, message: Arrived) -> None:
+    def arrived(self, message: ArrivedMessage) -> None:
         """A message has arrived. Raises RefusedError if that cannot be logged."""
         facts = {
             "run": str(message.run),

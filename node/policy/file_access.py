@@ -29,7 +29,7 @@ from fedstride.files import atomic, private_files
 from fedstride.flower.for_nodes.connection import SuperLinkAddress as At
 from fedstride.tasks.reading import PREPARED_VARIABLE
 
-from ..apps.installed_apps import App
+from ..apps.installed_apps import InstalledApp
 from ..log.log_lines import RefusedError
 from . import device_files
 from .policy_file import DEMANDED, OFF, Policy
@@ -91,7 +91,13 @@ class Access:
         self._devices = device_files.found() if self._confines else ()
 
     def of(
-        self, app: App, unpacked: Path, run: str, series: int, rows: Path | None = None, signed_by: str = ""
+        self,
+        app: InstalledApp,
+        unpacked: Path,
+        run: str,
+        series: int,
+        rows: Path | None = None,
+        signed_by: str = "",
     ) -> ProcessFolders:
         """The place for a message of this app. `run`: the word of its run; empty if it has none.
 

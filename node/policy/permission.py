@@ -40,7 +40,7 @@ WHO_ANSWERS = frozenset(
 """What a reply to the roll call says of the node and not of its data."""
 
 
-class Terms:
+class PolicyTerms:
     """Compares messages and replies with the site's own files. `now`: the local time of day, in minutes."""
 
     def __init__(

@@ -45,18 +45,18 @@ class Free(NamedTuple):
     """From a supervisor: nothing is left of the process and its scratch folder, and the next one can come."""
 
 
-class Ended(NamedTuple):
+class ProcessEnded(NamedTuple):
     """From a supervisor, and passed on by the template: a process ended, and all that it had started."""
 
     number: int
     reason: str  # "exit code 0", "signal 6 (SIGABRT)"
 
 
-_KINDS = {kind.__name__: kind for kind in (Start, Remove, Kill, Ready, Free, Ended)}
+_KINDS = {kind.__name__: kind for kind in (Start, Remove, Kill, Ready, Free, ProcessEnded)}
 _MOST_BYTES = 65536
 DESCRIPTORS = 2
 
-Order = Start | Remove | Kill | Ready | Free | Ended
+Order = Start | Remove | Kill | Ready | Free | ProcessEnded
 
 
 class Channel:

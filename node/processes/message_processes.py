@@ -31,7 +31,7 @@ from .frames import (
     Writer,
     fields_of_request,
 )
-from .internal_messages import Channel, Ended, Kill, Ready, Remove, Start, pair
+from .internal_messages import Channel, Kill, ProcessEnded, Ready, Remove, Start, pair
 from .output import Output
 
 EXIT_SECONDS = 10.0
@@ -306,7 +306,7 @@ class Processes:
             self._is_ready = True
             if order.problem:
                 self._warn(f"this project's ClientApp cannot be imported here: {order.problem}")
-        elif isinstance(order, Ended):
+        elif isinstance(order, ProcessEnded):
             running = self._running.pop(order.number)
             running.ended = order.reason
             if running.output is not None:

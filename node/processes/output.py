@@ -92,7 +92,7 @@ class Output:
         self._show(printable(text[:MOST_LINE]))
 
 
-class Outputs:
+class ProcessOutputs:
     """Where lines of apps go: those of signed apps to the node's own output, others to a file of their message.
 
     `folder`: for the files; the newest are kept. `say`: writes a line to the node's output.

@@ -38,7 +38,7 @@ class ReadError(Exception):
     """The rows cannot be read. The text may have cells of the data, and is for the node's own log."""
 
 
-class Rows(NamedTuple):
+class SiteRows(NamedTuple):
     """The examples of a form: their folder, their number, and how many are held out, by share."""
 
     folder: Path
@@ -53,7 +53,7 @@ class Described(NamedTuple):
     lines: Sequence[str]
 
 
-class Reader:
+class RowsReader:
     """Reads a site's data for the forms that messages ask for.
 
     `folder`: for what is read, which is the node's alone. `shares`: of the hold-out, that are counted; with
@@ -97,7 +97,7 @@ class Reader:
             self._checked = state, answer["rows"]
         return self._checked[1]
 
-    def of(self, form: Mapping[str, Any], seconds: float) -> Rows:
+    def of(self, form: Mapping[str, Any], seconds: float) -> SiteRows:
         """The examples of this form. They are read if the data have changed, or the form is new.
 
         Raises ReadError if the data do not fit, DiedError if reading takes longer than this.
@@ -106,7 +106,7 @@ class Reader:
         self._check(state, seconds)
         wanted = {"site": self._site.plain(), "shares": list(self._shares), "folds": self._folds}
         folder, answer = self._made(form, state, wanted, seconds)
-        return Rows(folder, answer["rows"], answer["held"])
+        return SiteRows(folder, answer["rows"], answer["held"])
 
     def described(self, form: Mapping[str, Any], seconds: float) -> Described:
         """What the site says of its data, for a message that asks it, and of columns of this form.

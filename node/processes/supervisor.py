@@ -21,7 +21,7 @@ from fedstride.processes import forks
 
 from ..policy.resource_limits import Limits, exceeded
 from ..removal import remove
-from .internal_messages import DESCRIPTORS, Channel, Ended, Free, Start
+from .internal_messages import DESCRIPTORS, Channel, Free, ProcessEnded, Start
 
 WATCH_SECONDS = 1.0
 """Between two looks at what the processes of a message use."""
@@ -55,7 +55,9 @@ def serve(line: Channel, template: int, work: Work) -> NoReturn:
                 break
             _forget_signals()
             line.send(
-                Ended(order.number, Supervisor(order.watched, order.seconds, is_scoped).run(work, descriptors))
+                ProcessEnded(
+                    order.number, Supervisor(order.watched, order.seconds, is_scoped).run(work, descriptors)
+                )
             )
             if order.watched["scratch"]:
                 remove(Path(order.watched["scratch"]))

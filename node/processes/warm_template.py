@@ -28,9 +28,9 @@ from confinement import close_all_but, no_dump
 from fedstride.processes import forks
 
 from ..removal import remove_named
-from . import supervisor as minding
+from . import supervisor as supervising
 from . import worker
-from .internal_messages import DESCRIPTORS, Channel, Ended, Kill, Order, Ready, Remove, Start, pair
+from .internal_messages import DESCRIPTORS, Channel, Kill, Order, ProcessEnded, Ready, Remove, Start, pair
 
 OTHERS_SECONDS = 0.2
 """Between two looks for child processes that have ended, while there are any that report nothing."""
@@ -45,7 +45,7 @@ NOT_STARTED = "its process was not started"
 
 
 @dataclass(eq=False)
-class Supervisor:
+class RunningSupervisor:
     """A supervisor, and what it does."""
 
     pid: int
@@ -66,7 +66,7 @@ class Template:
         self._preloaded = preloaded
         self._selector = selectors.DefaultSelector()
         self._selector.register(line, selectors.EVENT_READ)
-        self._supervisors: list[Supervisor] = []
+        self._supervisors: list[RunningSupervisor] = []
         self._ending: set[int] = set()  # processes that end by themselves: former supervisors, and removals
         self._has_others = False  # child processes that are not in `_supervisors`
         self._watched_until = 0.0  # until then there may be some, also if there are none now
@@ -102,29 +102,29 @@ class Template:
         """Have a supervisor start a process that gets these descriptors, which only the process then has."""
         try:
             if len(descriptors) < DESCRIPTORS:  # the system gives a process only so many
-                self._line.send(Ended(order.number, f"{NOT_STARTED}: too many open files"))
+                self._line.send(ProcessEnded(order.number, f"{NOT_STARTED}: too many open files"))
                 return
             supervisor = next((peer for peer in self._supervisors if peer.is_free), None) or self._new_supervisor()
             supervisor.number, supervisor.is_free = order.number, False
             supervisor.line.send(order, *descriptors)
         except OSError as error:
-            self._line.send(Ended(order.number, f"{NOT_STARTED}: {error.strerror}"))
+            self._line.send(ProcessEnded(order.number, f"{NOT_STARTED}: {error.strerror}"))
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _new_supervisor(self) -> Supervisor:
+    def _new_supervisor(self) -> RunningSupervisor:
         ours, theirs = pair()
         template = os.getpid()
         with theirs:
-            pid = forks.forked(lambda: self._mind(theirs, template), end=None)
-        supervisor = Supervisor(pid, os.pidfd_open(pid), Channel(ours))
+            pid = forks.forked(lambda: self._supervise(theirs, template), end=None)
+        supervisor = RunningSupervisor(pid, os.pidfd_open(pid), Channel(ours))
         self._supervisors.append(supervisor)
         self._selector.register(supervisor.line, selectors.EVENT_READ, supervisor)
         return supervisor
 
-    def _mind(self, connected: socket.socket, template: int) -> NoReturn:
-        """In the fork: close what belongs to the template, and mind processes."""
+    def _supervise(self, connected: socket.socket, template: int) -> NoReturn:
+        """In the fork: close what belongs to the template, and supervise processes."""
         self._line.close()
         self._selector.close()
         close_all_but({0, 1, 2, connected.fileno()})
@@ -132,12 +132,12 @@ class Template:
         def work(connection: int, output: int) -> NoReturn:
             worker.work(connection, output, self._preloaded)
 
-        minding.serve(Channel(connected), template, work)
+        supervising.serve(Channel(connected), template, work)
 
-    def _hear(self, supervisor: Supervisor) -> None:
+    def _hear(self, supervisor: RunningSupervisor) -> None:
         """Pass on how a process has ended. A supervisor that has ended itself takes its process with it."""
         received = supervisor.line.receive()
-        if received is not None and isinstance(received[0], Ended):
+        if received is not None and isinstance(received[0], ProcessEnded):
             supervisor.number = None
             self._line.send(received[0])
         elif received is not None:
@@ -149,10 +149,10 @@ class Template:
                 self._watched_until = (
                     time.monotonic() + STOP_SECONDS
                 )  # its processes become ours one after the other
-                self._line.send(Ended(supervisor.number, "the process that minds it has ended"))
+                self._line.send(ProcessEnded(supervisor.number, "the process that minds it has ended"))
             self._part_with(supervisor)
 
-    def _part_with(self, supervisor: Supervisor) -> None:
+    def _part_with(self, supervisor: RunningSupervisor) -> None:
         """Let a supervisor end, which it does when it has nothing to do."""
         self._selector.unregister(supervisor.line)
         supervisor.line.close()

@@ -22,11 +22,11 @@ from flwr.app import MessageType
 from fedstride.errors import ConfigError, FedstrideError
 from fedstride.files import private_files
 from fedstride.messages import wire
-from fedstride.messages.signed_runs import MOST_CHARACTERS, MessageForm, Signed, Terms, parse_body, to_sign
+from fedstride.messages.signed_runs import MOST_CHARACTERS, MessageForm, SignedTerms, Terms, parse_body, to_sign
 from fedstride.messages.varying_values import Varies
 
 from ..processes.site_rows import state_of
-from .signers import Signer
+from .signers import AllowedSigner
 
 DIGITS = 16
 MOST_WAITING = 100
@@ -87,7 +87,7 @@ class Approvals:
     def __init__(self, folder: Path, site: ApprovalBasis) -> None:
         self._folder, self._site = folder, site
 
-    def waits(self, signer: Signer, signed: Signed) -> str:
+    def waits(self, signer: AllowedSigner, signed: SignedTerms) -> str:
         """Why a run waits; empty if it is approved. Raises OSError if that it waits cannot be written."""
         asking = Asking(signer.name, signer.id, signed.body, self._site.digest())
         if _read(self._folder / f"{asking.id}{APPROVED}") == asking:

@@ -24,7 +24,7 @@ from fedstride.messages import wire
 from fedstride.messages.signed_runs import DAY, MessageForm, Terms, same
 
 from ..processes.frames import Answer
-from .signers import Signer
+from .signers import AllowedSigner
 
 MOST_BYTES = 2**30
 """Of the ledger."""
@@ -37,7 +37,7 @@ class ReplayError(Exception):
 class Question(NamedTuple):
     """What a message of a signed run asks."""
 
-    signer: Signer
+    signer: AllowedSigner
     app: str  # its id
     terms: Terms
     form: MessageForm

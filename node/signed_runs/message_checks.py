@@ -14,14 +14,14 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedstride.error_kinds import ErrorKind
-from fedstride.flower.for_nodes.connection import MessageHead, Run
+from fedstride.flower.for_nodes.connection import AnnouncedRun, MessageHead
 from fedstride.messages import wire
 from fedstride.messages.key_fingerprints import fingerprint
 from fedstride.messages.signed_runs import UnlikeError
 
 from .. import own_files
-from ..apps.installed_apps import App
-from ..log.log_lines import Accounts, RefusedError
+from ..apps.installed_apps import InstalledApp
+from ..log.log_lines import NodeLog, RefusedError
 from ..policy.policy_file import ASK
 from ..processes.frames import Answer
 from ..settings import NodeSettings
@@ -41,14 +41,19 @@ class SignedRuns:
         signatures: Signatures,
         ledger: Ledger,
         approvals: Approvals | None,
-        accounts: Accounts,
+        node_log: NodeLog,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._signatures, self._ledger, self._approvals = signatures, ledger, approvals
-        self._accounts, self._now = accounts, now
+        self._node_log, self._now = node_log, now
 
     def question(
-        self, head: MessageHead, run: Run, app: App, contents: Mapping[str, bytes], allow: Callable[[], None]
+        self,
+        head: MessageHead,
+        run: AnnouncedRun,
+        app: InstalledApp,
+        contents: Mapping[str, bytes],
+        allow: Callable[[], None],
     ) -> Question:
         """What a message asks, with the answer that it got before. A first question is written down.
 
@@ -67,7 +72,12 @@ class SignedRuns:
             raise RefusedError(f"{error.filename}: {error.strerror or error}", ErrorKind.STORAGE) from None
 
     def _question(
-        self, head: MessageHead, run: Run, app: App, contents: Mapping[str, bytes], allow: Callable[[], None]
+        self,
+        head: MessageHead,
+        run: AnnouncedRun,
+        app: InstalledApp,
+        contents: Mapping[str, bytes],
+        allow: Callable[[], None],
     ) -> Question:
         signer, signed = self._signatures.of(run, app, self._now())
         terms = signed.terms
@@ -79,7 +89,7 @@ class SignedRuns:
         self._ledger.begin(terms, signer.id, run.id)
         if self._approvals is not None and (waits := self._approvals.waits(signer, signed)):
             raise RefusedError(waits, ErrorKind.APPROVAL)
-        self._accounts.asks(head.id, {"signer": signer.name})
+        self._node_log.asks(head.id, {"signer": signer.name})
         question = Question(signer, app.id, terms, form, int(said.config.get(wire.SERVER_ROUND, 0)), said.config)
         if self._ledger.ask(question):
             return question
@@ -97,7 +107,7 @@ class SignedRuns:
             _log(logging.WARNING, "a reply cannot be kept (%s), so it is sent once", error.strerror or error)
 
 
-def signed_runs(settings: NodeSettings, accounts: Accounts) -> SignedRuns | None:
+def signed_runs(settings: NodeSettings, node_log: NodeLog) -> SignedRuns | None:
     """What checks the runs of this node; None if its policy names no signer, so that every run is answered.
 
     Raises ConfigError for files of keys, and for a ledger, that cannot be used.
@@ -113,7 +123,7 @@ def signed_runs(settings: NodeSettings, accounts: Accounts) -> SignedRuns | None
         Signatures(signers, _own(settings.key), members_of(policy)),
         Ledger(home / own_files.LEDGER, home / own_files.REPLIES, policy.limits.disk, now()),
         Approvals(home / own_files.APPROVALS, site) if policy.approve == ASK else None,
-        accounts,
+        node_log,
         now,
     )
 

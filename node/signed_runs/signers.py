@@ -12,18 +12,18 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedstride.error_kinds import ErrorKind
 from fedstride.errors import ConfigError
-from fedstride.flower.for_nodes.connection import Run
+from fedstride.flower.for_nodes.connection import AnnouncedRun
 from fedstride.messages import signed_runs
 from fedstride.messages.app_signatures import decode, key_id
 from fedstride.messages.key_fingerprints import fingerprints
 
-from ..apps.installed_apps import App
+from ..apps.installed_apps import InstalledApp
 from ..apps.trusted_keys import public_key
 from ..log.log_lines import RefusedError
 from ..policy.policy_file import Policy, check_owner
 
 
-class Signer(NamedTuple):
+class AllowedSigner(NamedTuple):
     """Somebody whose runs are answered."""
 
     name: str  # in the policy
@@ -32,7 +32,7 @@ class Signer(NamedTuple):
     key: Ed25519PublicKey
 
 
-def signers_of(policy: Policy) -> list[Signer]:
+def signers_of(policy: Policy) -> list[AllowedSigner]:
     """The keys that a policy names. Raises ConfigError for a file that has none."""
     return [_signer(name, path) for name, path in policy.signers.items()]
 
@@ -51,11 +51,15 @@ class Signatures:
     `fingerprint`: that of this node's key; empty if it has none that outlasts it. `members`: see `members_of`.
     """
 
-    def __init__(self, signers: Collection[Signer], fingerprint: str, members: Collection[str] | None) -> None:
+    def __init__(
+        self, signers: Collection[AllowedSigner], fingerprint: str, members: Collection[str] | None
+    ) -> None:
         self._signers = {signer.id: signer for signer in signers}
         self._own, self._members = fingerprint, members
 
-    def of(self, run: Run, app: App, now: float) -> tuple[Signer, signed_runs.Signed]:
+    def of(
+        self, run: AnnouncedRun, app: InstalledApp, now: float
+    ) -> tuple[AllowedSigner, signed_runs.SignedTerms]:
         """Who has signed this run, and what. Raises RefusedError if it may not be answered here, now."""
         text = run.overrides.get(signed_runs.RUN_CONFIG)
         if not text:
@@ -77,7 +81,7 @@ class Signatures:
         self._check_nodes(signed.terms.nodes)
         return signer, signed
 
-    def _verified(self, signed: signed_runs.Signed) -> Signer:
+    def _verified(self, signed: signed_runs.SignedTerms) -> AllowedSigner:
         signer = self._signers.get(signed.key)
         if signer is None:
             raise RefusedError(
@@ -102,7 +106,7 @@ class Signatures:
             raise RefusedError(reason, ErrorKind.OTHER_NODES)
 
 
-def _signer(name: str, path: Path) -> Signer:
+def _signer(name: str, path: Path) -> AllowedSigner:
     what = f"the key of the signer {name!r}"
     check_owner(path, what)
     try:
@@ -115,4 +119,4 @@ def _signer(name: str, path: Path) -> Signer:
         raise ConfigError(
             f"{what}, {path}, is no Ed25519 key in the form of OpenSSH; fedstride sign key writes one"
         )
-    return Signer(name, key_id(key.public_bytes(Encoding.Raw, PublicFormat.Raw)), text, key)
+    return AllowedSigner(name, key_id(key.public_bytes(Encoding.Raw, PublicFormat.Raw)), text, key)

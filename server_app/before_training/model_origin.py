@@ -33,24 +33,24 @@ CLOSE = 1e-9
 
 
 @dataclass(frozen=True)
-class Origin:
+class TakenOver:
     """What a run takes over of the task of its initial model, and what to say of it."""
 
     statistics: Statistics = field(default_factory=dict)
     note: str = ""
 
 
-def origin(config: Config, spec: Spec, key: str = "initial") -> Origin:
+def origin(config: Config, spec: Spec, key: str = "initial") -> TakenOver:
     """Compare the task of the file that this key names with that of this run. `config`: with the absolute path.
 
     Raises ConfigError, which names what differs, if it is another one and that is not permitted.
     """
     model = getattr(config, key)
     if model is None:
-        return Origin()
+        return TakenOver()
     path = Path(model).with_name(TASK)
     if not path.exists():
-        return Origin(
+        return TakenOver(
             note=f"{key}: there is no {TASK} beside {model}, so its inputs, their order and units, "
             "and its outputs cannot be compared with this task; it is used as it is"
         )
@@ -61,10 +61,10 @@ def origin(config: Config, spec: Spec, key: str = "initial") -> Origin:
     }
     texts = list(differences(there, spec))
     if not texts:
-        return Origin(taken, f"{key}: mean and deviation are those of its task.json" if taken else "")
+        return TakenOver(taken, f"{key}: mean and deviation are those of its task.json" if taken else "")
     shown = "; ".join(texts[:SHOWN]) + ("; ..." if len(texts) > SHOWN else "")
     if OTHER_TASK in config.allow:
-        return Origin(note=f"{key}: the model is of another task ({shown}), which allow=[{OTHER_TASK}] permits")
+        return TakenOver(note=f"{key}: the model is of another task ({shown}), which allow=[{OTHER_TASK}] permits")
     raise ConfigError(
         f"{key} = {model!r} is not a model of this task: {shown}; choose the task and the settings "
         f"with which it was trained (they are in {path}), or permit it with allow=[{OTHER_TASK}]"

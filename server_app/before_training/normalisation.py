@@ -23,7 +23,7 @@ TOO_FAR = 1000.0
 """How often the usual spread of a column, a client's mean may be away from the median of the clients' means."""
 
 
-class Pooled(NamedTuple):
+class PooledStatistics(NamedTuple):
     """The statistics for `spec.with_statistics`, and a line for each client whose report is not used.
 
     `medians`: a line for each, which says how far it can be from that of the cells themselves.
@@ -36,7 +36,7 @@ class Pooled(NamedTuple):
 
 def pool(
     spec: Spec, reports: Mapping[int, Mapping[str, Any]], names_of: Mapping[int, str] | None = None
-) -> Pooled:
+) -> PooledStatistics:
     """The statistics of all clients' examples together.
 
     `names_of`: the names of clients, by id, for these lines.
@@ -64,10 +64,14 @@ def pool(
             "task.mean and task.std, one number for each column"
         )
     together = pooled([report.moments for report in usable.values()])
-    return _with_medians(Pooled(statistics(together, spec), lines, []), together, list(usable.values()), spec)
+    return _with_medians(
+        PooledStatistics(statistics(together, spec), lines, []), together, list(usable.values()), spec
+    )
 
 
-def _with_medians(of: Pooled, together: Moments, reports: Sequence[Report], spec: Spec) -> Pooled:
+def _with_medians(
+    of: PooledStatistics, together: Moments, reports: Sequence[Report], spec: Spec
+) -> PooledStatistics:
     """The same with what replaces missing numbers; the mean where no median is known."""
     known = spec.with_statistics(of.statistics)
     columns = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedstride.errors import require
 from fedstride.figures.metrics import declared, directed, fact
-from fedstride.messages.node_names import Chosen
+from fedstride.messages.node_names import ChosenNodes
 from fedstride.settings import check_fields, fields_of
 from fedstride.tasks.evaluation.holdout import folds_of
 from strategies.replies.screening_settings import Screening
@@ -48,7 +48,7 @@ def check(config: Config, *, parts_are_loaded: bool = True) -> None:
     between = f"between 1 and clients = {config.clients}"
     require(config.cohort is None or config.cohort <= config.clients, "cohort", config.cohort, between)
     require(config.start_size <= config.clients, "min_clients", config.min_clients, f"{between}, or null")
-    chosen = Chosen(config.nodes)
+    chosen = ChosenNodes(config.nodes)
     require(
         chosen.problem is None,
         "nodes",

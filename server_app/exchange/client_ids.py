@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fedstride.errors import ReplyError
-from fedstride.flower.grids import Node
+from fedstride.flower.grids import ConnectedNode
 
 
 class Owner(NamedTuple):
@@ -34,7 +34,7 @@ class Claims:
         self._clients = clients
         self._fixed = node_ids == "fixed"
 
-    def settle(self, claim: Any, node: Node, connected: Collection[str], name: str = "") -> int:
+    def settle(self, claim: Any, node: ConnectedNode, connected: Collection[str], name: str = "") -> int:
         """The client id of a node that claims `claim`, which belongs to it from now on, and so does its name.
 
         `connected`: the keys of the connected nodes. Raises ReplyError, with both nodes, if the claim is not
@@ -72,19 +72,19 @@ class Claims:
         self._id_of[node.key] = client
         return client
 
-    def id_of(self, node: Node) -> int | None:
+    def id_of(self, node: ConnectedNode) -> int | None:
         """The id that belongs to this node, if one does."""
         return self._id_of.get(node.key)
 
-    def _others(self, node: Node, connected: Collection[str]) -> Iterator[Owner]:
+    def _others(self, node: ConnectedNode, connected: Collection[str]) -> Iterator[Owner]:
         """The owners whose ids this node cannot take."""
         return (o for o in self.owners.values() if o.key != node.key and (self._fixed or o.key in connected))
 
-    def _is_full(self, node: Node, connected: Collection[str]) -> bool:
+    def _is_full(self, node: ConnectedNode, connected: Collection[str]) -> bool:
         """Whether all ids belong to others. Counted only if it can be, because a roll call asks for each node."""
         return len(self.owners) >= self._clients and sum(1 for _ in self._others(node, connected)) >= self._clients
 
-    def _valid(self, claim: Any, node: Node) -> int:
+    def _valid(self, claim: Any, node: ConnectedNode) -> int:
         if type(claim) is int and (0 <= claim < self._clients or claim == node.id):  # True is an int, but no id
             return claim
         raise ReplyError(

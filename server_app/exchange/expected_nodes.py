@@ -13,8 +13,8 @@ from flwr.serverapp import Grid
 
 from fedstride.errors import ConfigError
 from fedstride.flower import grids
-from fedstride.flower.grids import Node
-from fedstride.messages.node_names import Chosen, is_name
+from fedstride.flower.grids import ConnectedNode
+from fedstride.messages.node_names import ChosenNodes, is_name
 
 from ..config.schema import Config
 
@@ -27,7 +27,7 @@ def check_nodes(grid: Grid, config: Config) -> None:
     Raises ConfigError for too few: immediately in a simulation, after `node_wait` seconds in a deployment. In a
     simulation also for too many; in a deployment, others may be there that are not needed.
     """
-    chosen, has_others = Chosen(config.nodes), grids.has_keys(grid)
+    chosen, has_others = ChosenNodes(config.nodes), grids.has_keys(grid)
     if config.nodes is not None and not has_others:
         raise ConfigError(
             f"nodes = {config.nodes!r} chooses among the nodes of a deployment; the clients of this run have no "
@@ -43,14 +43,14 @@ def check_nodes(grid: Grid, config: Config) -> None:
         )
 
 
-def connected(grid: Grid, chosen: Chosen) -> list[Node]:
+def connected(grid: Grid, chosen: ChosenNodes) -> list[ConnectedNode]:
     """The connected nodes that are chosen, and those that are registered without a name: they may state one."""
     return [node for node in grids.nodes(grid) if not is_name(node.name) or chosen.has(node.name)]
 
 
-def _too_few(grid: Grid, config: Config, nodes: Sequence[Node]) -> str:
+def _too_few(grid: Grid, config: Config, nodes: Sequence[ConnectedNode]) -> str:
     """What to add to the message about a deployment."""
-    missing = Chosen(config.nodes).missing([node.name for node in nodes])
+    missing = ChosenNodes(config.nodes).missing([node.name for node in nodes])
     of = "" if config.nodes is None else f" of those chosen by nodes = {config.nodes!r}"
     absent = f": {listed(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing else ""
     then = f"start {config.start_size} SuperNodes, or set clients={max(len(nodes), 1)}"
@@ -60,7 +60,7 @@ def _too_few(grid: Grid, config: Config, nodes: Sequence[Node]) -> str:
     return f"{of} after {config.node_wait:g} seconds (node_wait){absent}; connected: {online or 'none'}; {then}"
 
 
-def _wrong_number(config: Config, nodes: Sequence[Node]) -> str:
+def _wrong_number(config: Config, nodes: Sequence[ConnectedNode]) -> str:
     """What to add to the message about a simulation."""
     return (
         f"; in a simulation pass --federation-config "

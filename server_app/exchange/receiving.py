@@ -16,7 +16,13 @@ from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from fedstride.errors import ReplyError
-from fedstride.flower.for_superlinks.replies import Announced, SuperLink, TooLargeError, UndeliverableError, behind
+from fedstride.flower.for_superlinks.replies import (
+    AnnouncedReply,
+    ReplyTooLargeError,
+    SuperLinkRequests,
+    UndeliverableError,
+    behind,
+)
 from fedstride.messages import wire
 from fedstride.messages.reply_objects import Allowance, check_values, parse
 
@@ -84,7 +90,9 @@ class InMemory:
 class FromSuperLink:
     """Replies that a SuperLink keeps for a ServerApp in another process."""
 
-    def __init__(self, link: SuperLink, sent: Mapping[str, Message], allowances: Mapping[str, Allowance]) -> None:
+    def __init__(
+        self, link: SuperLinkRequests, sent: Mapping[str, Message], allowances: Mapping[str, Allowance]
+    ) -> None:
         self._link, self._sent, self._allowances = link, sent, allowances
         self._pool = ThreadPoolExecutor(max(1, len(sent)), thread_name_prefix="reply")  # nobody waits for another
         self._parsing = threading.Lock()  # one reply at a time needs a multiple of its bytes
@@ -122,7 +130,7 @@ class FromSuperLink:
         allowance = self._allowances[message_id]
         try:
             announced = self._link.announced(message_id, allowance.most_objects)
-        except TooLargeError as error:
+        except ReplyTooLargeError as error:
             failed: Future[Message | None] = Future()
             failed.set_result(unusable(self._sent[message_id], error))
             self._underway[message_id] = failed
@@ -130,7 +138,7 @@ class FromSuperLink:
             if announced is not None:
                 self._underway[message_id] = self._pool.submit(self._received, announced, allowance)
 
-    def _received(self, announced: Announced, allowance: Allowance) -> Message | None:
+    def _received(self, announced: AnnouncedReply, allowance: Allowance) -> Message | None:
         """The reply, or the error that stands for it; None if it was not complete at the end of the exchange."""
         asked = self._sent[announced.reply_to]
         try:
@@ -142,7 +150,7 @@ class FromSuperLink:
             check_values(reply, allowance)
             if reply.metadata.reply_to_message_id != announced.reply_to:
                 raise ReplyError("it does not reply to the message that was sent")
-        except (ReplyError, TooLargeError, UndeliverableError) as error:
+        except (ReplyError, ReplyTooLargeError, UndeliverableError) as error:
             reply = unusable(asked, error)
         self._link.confirm(announced.message_id)
         return reply

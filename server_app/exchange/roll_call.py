@@ -17,10 +17,10 @@ from flwr.serverapp import Grid
 from fedstride import seeds
 from fedstride.errors import ReplyError, RunError
 from fedstride.flower import grids
-from fedstride.flower.grids import Node
+from fedstride.flower.grids import ConnectedNode
 from fedstride.flower.logs import log
 from fedstride.messages import wire
-from fedstride.messages.node_names import Chosen, is_name
+from fedstride.messages.node_names import ChosenNodes, is_name
 
 from ..config.allowed_by_user import CLIENT_CODE
 from ..config.schema import Config
@@ -65,12 +65,12 @@ class Roster:
         self.client_config = client_config
         # Where nodes have no keys, they belong to this run, and have other ids when it is resumed.
         self._claims = Claims(config.clients, config.node_ids, owners if grids.has_keys(grid) else None)
-        self._chosen = Chosen(config.nodes)
+        self._chosen = ChosenNodes(config.nodes)
         self._others: dict[str, str] = {}  # nodes that are not meant, by key: the name that each states
         self._attendance = Attendance(config.mute_rounds)
         self._node_of: dict[int, int] = {}
         self._client_of: dict[int, int] = {}  # the same from node to client
-        self._called: list[Node] = []  # those that were connected at the last call
+        self._called: list[ConnectedNode] = []  # those that were connected at the last call
         self._asked: set[tuple[int, str]] = set()  # the nodes that were sent a roll call, each with its connection
         self._pending: Waiting = {}  # roll calls without a reply
         self._slow: set[str] = set()  # keys of nodes that did not reply to a roll call in time
@@ -175,7 +175,7 @@ class Roster:
 
     # -------------------------------------------------------- who is there
 
-    def _nodes(self) -> list[Node]:
+    def _nodes(self) -> list[ConnectedNode]:
         """The connected nodes that are meant to take part, as far as is known."""
         return [node for node in connected(self._grid, self._chosen) if node.key not in self._others]
 
@@ -217,7 +217,7 @@ class Roster:
             or (bool(self._pending) and elapsed < self._longest_call)
         )
 
-    def _unanswered(self) -> list[Node]:
+    def _unanswered(self) -> list[ConnectedNode]:
         silent = nodes_of(self._pending)
         return [node for node in self._nodes() if node.id in silent]
 
@@ -268,7 +268,7 @@ class Roster:
         content = RecordDict({wire.CONFIG: self.client_config})  # the same for all: it takes longer than a message
         return [Message(content=content, message_type=MessageType.QUERY, dst_node_id=node) for node in nodes]
 
-    def _register_all(self, nodes: Iterable[Node], replies: Mapping[int, Message]) -> None:
+    def _register_all(self, nodes: Iterable[ConnectedNode], replies: Mapping[int, Message]) -> None:
         """Register the valid replies, in the order in which the nodes' keys were registered."""
         connected = {node.key for node in nodes}
         for node in nodes:
@@ -288,14 +288,14 @@ class Roster:
         self._client_of = {node: client for client, node in self._node_of.items()}
         self.unpacking = {node for client, node in self._node_of.items() if self.facts[client].get(wire.PACKED)}
 
-    def _hold(self, node: Node) -> None:
+    def _hold(self, node: ConnectedNode) -> None:
         """Ask a node again later, because a person there has still to approve the run."""
         if node.key not in self._held:
             log(WARNING, "%s answers when somebody there has approved the run (fedstride node-approve)", node)
         self._held[node.key] = time.monotonic() + APPROVAL_SECONDS
         self._asked.discard((node.id, node.connected))
 
-    def _register(self, node: Node, facts: Mapping[str, Any], connected: Collection[str]) -> None:
+    def _register(self, node: ConnectedNode, facts: Mapping[str, Any], connected: Collection[str]) -> None:
         name = name_of(node, facts)
         known_as = node.name if is_name(node.name) else name
         if not self._chosen.has(known_as):
@@ -320,7 +320,7 @@ class Roster:
         self.facts[client] = {**facts, wire.CLIENT_ID: client}
         self._attendance.shows(client)
 
-    def _check_code(self, node: Node, stated: str) -> None:
+    def _check_code(self, node: ConnectedNode, stated: str) -> None:
         """Raises ReplyError if the node's client has other code than the one that goes with this server."""
         if self._code and stated != self._code:
             raise ReplyError(
@@ -328,7 +328,7 @@ class Roster:
                 f"start both from one copy of the app, or permit it with allow=[{CLIENT_CODE}]"
             )
 
-    def _refuse(self, node: Node, reason: str) -> None:
+    def _refuse(self, node: ConnectedNode, reason: str) -> None:
         """Log and record a refused node, once for each reason."""
         if (node.key, reason) in self._refusals or len(self._refusals) >= MAX_REFUSALS:
             return
@@ -343,5 +343,5 @@ def _waits(reply: Message) -> bool:
     return reply.has_error() and reply.error.code == wire.WAITS
 
 
-def _mute(node: Node) -> str:
+def _mute(node: ConnectedNode) -> str:
     return f"{node} did not reply to the roll call in time; see its log"

@@ -8,7 +8,7 @@ from typing import Any
 from flwr.app import Message
 
 from fedstride.errors import ReplyError, last_line
-from fedstride.flower.grids import Node
+from fedstride.flower.grids import ConnectedNode
 from fedstride.messages import wire
 from fedstride.messages.limits import MAX_TEXT
 from fedstride.messages.node_names import FORM, is_name
@@ -33,7 +33,7 @@ OF_DATA = (f"{wire.MOMENTS}.", f"{wire.DESCRIPTION}.")
 """How the keys of what a client says of its data begin."""
 
 
-def name_of(node: Node, facts: Mapping[str, Any]) -> str:
+def name_of(node: ConnectedNode, facts: Mapping[str, Any]) -> str:
     """The name of the client: the one that its node states, or else, without a partition id, that of its key.
 
     Raises ReplyError for a text that is no name, and for another name than that with which its key was registered.
@@ -50,7 +50,7 @@ def name_of(node: Node, facts: Mapping[str, Any]) -> str:
     return stated or (node.name if is_name(node.name) and not has_number else "")
 
 
-def facts_in(node: Node, reply: Message) -> dict[str, Any]:
+def facts_in(node: ConnectedNode, reply: Message) -> dict[str, Any]:
     """The facts in a reply: the claimed id and what it says of its data as they are, else only what is valid.
 
     Raises ReplyError for a reply with an error or without facts.

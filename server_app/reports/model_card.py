@@ -66,7 +66,7 @@ class Card:
 
     def text(self, row: Row, arrays: ArrayRecord, state: str) -> str:
         """The card after the round of this row, with its whole model. `state`: how the run ended."""
-        facts = Facts(
+        facts = CardFacts(
             name=self._name,
             config=self._config,
             spec=self.spec,
@@ -95,7 +95,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Facts:
+class CardFacts:
     """What a card says. `row`: of the last round; `values`: how many the model has."""
 
     name: str
@@ -108,7 +108,7 @@ class Facts:
     membership: str
 
 
-def written(facts: Facts) -> str:
+def written(facts: CardFacts) -> str:
     """The text."""
     parts = [
         f"# Model card: {_plain(facts.name)}",
@@ -133,7 +133,7 @@ def written(facts: Facts) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _about(facts: Facts) -> str:
+def _about(facts: CardFacts) -> str:
     config, spec = facts.config, facts.spec
     predicts = ""
     if spec is not None:
@@ -152,7 +152,7 @@ def _about(facts: Facts) -> str:
     )
 
 
-def _trained_on(facts: Facts) -> str:
+def _trained_on(facts: CardFacts) -> str:
     if not facts.config.rounds:
         return "Nothing was trained: the model of the setting `initial` was measured."
     known = [site for site in facts.sites if site.rows is not None]
@@ -164,7 +164,7 @@ def _trained_on(facts: Facts) -> str:
     )
 
 
-def _figures(facts: Facts) -> str:
+def _figures(facts: CardFacts) -> str:
     shown_sites = facts.sites[:MOST_SITES]
     metrics = list(dict.fromkeys(metric for site in shown_sites for metric in site.figures))
     head = ["site", "rows trained", "rows measured", "rounds attended", *map(shown, metrics)]
@@ -193,7 +193,7 @@ def _figures(facts: Facts) -> str:
     )
 
 
-def _pairs(facts: Facts) -> str:
+def _pairs(facts: CardFacts) -> str:
     """A table for each figure: a row a site, and one for all of them."""
     every = pairs_in(facts.row)
     of_site = [(site.name, site.pairs) for site in facts.sites[:MOST_SITES]]
@@ -219,7 +219,7 @@ def _cells(site: SiteRecord, metrics: Sequence[str]) -> list[str]:
     ]
 
 
-def _privacy(facts: Facts) -> str:
+def _privacy(facts: CardFacts) -> str:
     """What was spent, and what the figure does not cover."""
     epsilon, delta = number(facts.row, "privacy/epsilon"), getattr(facts.config.privacy, "delta", math.nan)
     if epsilon is None:

@@ -32,10 +32,10 @@ from .results import NOT_FINITE, conformed, is_usable
 from .round_report import checked, figures, report, report_figures, without
 from .rule_state import below, pack_learnt, unpack_learnt
 from .sent_model import sent_model
-from .stack import Act, Metrics, Part, Stack
+from .stack import Act, Metrics, Stack, StackPart
 
 
-class Shell(Part, Strategy):
+class Shell(StackPart, Strategy):
     """The Flower Strategy of a stack of parts, of which the first is this object itself.
 
     `last_cohort` and `last_evaluation` are the replies to the last training and the last evaluation; the former is

@@ -57,7 +57,7 @@ class RoundMessages(NamedTuple):
     messages: list[Message]
 
 
-class Part:
+class StackPart:
     """What a rule and a wrapper have in common."""
 
     State: ClassVar[type] = Stateless
@@ -135,7 +135,7 @@ class Part:
         self.state = unpack(self.State, state)
 
 
-class Act(Part):
+class Act(StackPart):
     """A part around others."""
 
     lets_evaluate: bool = True
@@ -157,7 +157,7 @@ class Act(Part):
         return RoundResult(result, state, {})
 
 
-class Core(Part):
+class Core(StackPart):
     """The innermost part."""
 
     @property
@@ -207,7 +207,7 @@ class Stack(NamedTuple):
     core: Core
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[StackPart]:
         """The acts and the core, the outermost first."""
         return [*self.acts, self.core]
 

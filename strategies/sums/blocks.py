@@ -27,7 +27,7 @@ VALUES_A_THREAD = 2**25
 and between them the threads wait for the interpreter's lock."""
 
 
-class Block(NamedTuple):
+class ArrayBlock(NamedTuple):
     """A part of one array of a model, flattened in C order."""
 
     number: int  # over the whole model
@@ -35,14 +35,18 @@ class Block(NamedTuple):
     part: slice
 
 
-def blocks_of(model: Mapping[str, Any], names: Sequence[str]) -> list[Block]:
+def blocks_of(model: Mapping[str, Any], names: Sequence[str]) -> list[ArrayBlock]:
     """All blocks of these arrays, in order."""
     parts = [(name, part) for name in names for part in blocks(model[name].size)]
-    return [Block(number, name, part) for number, (name, part) in enumerate(parts)]
+    return [ArrayBlock(number, name, part) for number, (name, part) in enumerate(parts)]
 
 
 def on_threads(
-    work: Callable[[Iterator[Block]], None], todo: Sequence[Block], threads: int | None = None, *, arrays: int = 1
+    work: Callable[[Iterator[ArrayBlock]], None],
+    todo: Sequence[ArrayBlock],
+    threads: int | None = None,
+    *,
+    arrays: int = 1,
 ) -> None:
     """Call `work` on each thread with an iterator; together the iterators give each block once.
 
@@ -67,14 +71,14 @@ def on_threads(
             done.result()
 
 
-class _Shared(Iterator[Block]):
+class _Shared(Iterator[ArrayBlock]):
     """An iterator that several threads may use at once."""
 
-    def __init__(self, todo: Sequence[Block]) -> None:
+    def __init__(self, todo: Sequence[ArrayBlock]) -> None:
         self._rest = iter(todo)
         self._lock = threading.Lock()
 
-    def __next__(self) -> Block:
+    def __next__(self) -> ArrayBlock:
         with self._lock:
             return next(self._rest)
 
@@ -99,7 +103,7 @@ def blockwise_by_name(function: Callable[..., Any], *models: Arrays) -> Arrays:
         for name, array in first.items()
     }
 
-    def work(todo: Iterator[Block]) -> None:
+    def work(todo: Iterator[ArrayBlock]) -> None:
         for _, name, part in todo:
             block(results[name], part)[...] = function(name, *(block(model[name], part) for model in models))
 
@@ -127,7 +131,7 @@ def inner_products(a: Arrays, b: Arrays, names: Iterable[str]) -> dict[str, floa
     todo = blocks_of(a, chosen)
     numbers = [0.0] * len(todo)
 
-    def work(mine: Iterator[Block]) -> None:
+    def work(mine: Iterator[ArrayBlock]) -> None:
         for number, name, part in mine:
             numbers[number] = block_product(a[name], b[name], part)
 
@@ -135,7 +139,7 @@ def inner_products(a: Arrays, b: Arrays, names: Iterable[str]) -> dict[str, floa
     return sums_by_name(todo, chosen, numbers)
 
 
-def sums_by_name(todo: Iterable[Block], names: Iterable[str], numbers: Iterable[float]) -> dict[str, float]:
+def sums_by_name(todo: Iterable[ArrayBlock], names: Iterable[str], numbers: Iterable[float]) -> dict[str, float]:
     """The numbers of the blocks, summed over the blocks of each array from left to right."""
     sums = dict.fromkeys(names, 0.0)
     for place, number in zip(todo, numbers, strict=True):

@@ -20,11 +20,11 @@ from fedstride.arrays.float64_sums import BLOCK, block, total
 from fedstride.arrays.named import Arrays
 from fedstride.arrays.on_device import device_in, is_tensor
 
-from .blocks import Block, blocks_of, on_threads, sums_by_name
+from .blocks import ArrayBlock, blocks_of, on_threads, sums_by_name
 from .kernels import Clients, Kernels, kernels_for
 from .updates import Updates
 
-Act = Callable[[Kernels, Block, Clients, Any], None]
+Act = Callable[[Kernels, ArrayBlock, Clients, Any], None]
 """What a pass does with a block: kernels, which block, the clients' values there, and the sent ones in float64."""
 
 Squares = list[dict[str, float]]
@@ -129,7 +129,7 @@ class KnownUpdates(Updates):
         """One pass for the squares and the sum with these factors; its arrays are read-only."""
         squares, into = self._one_a_block(), self._zeros()
 
-        def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
+        def act(kernels: Kernels, place: ArrayBlock, clients: Clients, w: Any) -> None:
             out = block(into[place.name], place.part)
             squares[:, place.number] = kernels.squares_and_summed(clients, w, factors, out)
 
@@ -144,7 +144,7 @@ class KnownUpdates(Updates):
         """The sum alone; read-only."""
         into = self._zeros()
 
-        def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
+        def act(kernels: Kernels, place: ArrayBlock, clients: Clients, w: Any) -> None:
             kernels.summed(clients, w, factors, block(into[place.name], place.part))
 
         self._pass(act)
@@ -156,7 +156,7 @@ class KnownUpdates(Updates):
 
     @override
     def products(self, vector: Arrays) -> list[float]:
-        def of_block(kernels: Kernels, place: Block, clients: Clients, w: Any) -> Any:
+        def of_block(kernels: Kernels, place: ArrayBlock, clients: Clients, w: Any) -> Any:
             return kernels.products(clients, w, block(vector[place.name], place.part))
 
         return [total(by_name.values()) for by_name in self._numbers(of_block)]
@@ -168,14 +168,14 @@ class KnownUpdates(Updates):
     # -------------------------------------------------------- passes
 
     @cached_property
-    def _blocks(self) -> list[Block]:
+    def _blocks(self) -> list[ArrayBlock]:
         return blocks_of(self.sent, self.names)
 
-    def _numbers(self, of_block: Callable[[Kernels, Block, Clients, Any], Any]) -> Squares:
+    def _numbers(self, of_block: Callable[[Kernels, ArrayBlock, Clients, Any], Any]) -> Squares:
         """A number for each client and parameter: the sum of those of its blocks."""
         numbers = self._one_a_block()
 
-        def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
+        def act(kernels: Kernels, place: ArrayBlock, clients: Clients, w: Any) -> None:
             numbers[:, place.number] = of_block(kernels, place, clients, w)
 
         self._pass(act)
@@ -185,7 +185,7 @@ class KnownUpdates(Updates):
         """Call `act` for each block."""
         make = kernels_for(len(self.models) * sum(self.sent[name].size for name in self.names))
 
-        def work(todo: Iterator[Block]) -> None:
+        def work(todo: Iterator[ArrayBlock]) -> None:
             kernels, wide = make(), np.empty(BLOCK)
             for place in todo:
                 w = wide[: place.part.stop - place.part.start]
@@ -195,7 +195,7 @@ class KnownUpdates(Updates):
         with np.errstate(over="ignore", invalid="ignore"):  # what a client sent; the screening sees it in the sums
             on_threads(work, self._blocks, self._threads, arrays=len(self.models))
 
-    def _values(self, place: Block) -> Iterator[Any]:
+    def _values(self, place: ArrayBlock) -> Iterator[Any]:
         return (block(model[place.name], place.part) for model in self.models)
 
     def _one_a_block(self) -> Any:

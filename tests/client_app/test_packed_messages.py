@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 
-from client_app.packed_messages import in_kind
+from client_app.packed_messages import unpacked_and_packed
 from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError
 from fedstride.flower import identity
@@ -30,7 +30,7 @@ def doubles(message: Message, context: Context) -> Message:
 @pytest.mark.parametrize("packs", [True, False])
 def test_the_reply_is_as_the_message(packs: bool) -> None:
     content = RecordDict({"arrays": to_record({"w": np.ones(3)}), "config": ConfigRecord()})
-    reply = in_kind(asked(Packer().packed(content) if packs else content), CONTEXT, doubles)
+    reply = unpacked_and_packed(asked(Packer().packed(content) if packs else content), CONTEXT, doubles)
     record = reply.content.array_records["arrays"]
     assert is_packed(record) == packs
     np.testing.assert_array_equal(views(unpack(record))["w"], [2.0, 2.0, 2.0])
@@ -41,10 +41,10 @@ def test_an_error_is_passed_on() -> None:
         return Message(Error(0, "no"), reply_to=message)
 
     content = RecordDict({"arrays": to_record({"w": np.ones(3)})})
-    assert in_kind(asked(Packer().packed(content)), CONTEXT, fails).has_error()
+    assert unpacked_and_packed(asked(Packer().packed(content)), CONTEXT, fails).has_error()
 
 
 def test_a_damaged_model_is_an_error_in_one_line() -> None:
     content = RecordDict({"arrays": ArrayRecord({PACKED: Array("uint8", (3,), PACKED, b"abc")})})
     with pytest.raises(ConfigError, match=r"no model that can be read: .* packed model"):
-        in_kind(asked(content), CONTEXT, doubles)
+        unpacked_and_packed(asked(content), CONTEXT, doubles)

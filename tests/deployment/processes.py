@@ -23,8 +23,8 @@ import pytest
 from fedstride.flower.for_nodes.connecting import uses_http
 from fedstride.flower.for_nodes.request_keys import openssh_to_pem
 from fedstride.processes.forks import children
-from lab.flower.flower_command import Connection, environment, free_port, write_connection
-from lab.flower.superlink_choice import Target
+from lab.flower.flower_command import FlowerConnection, environment, free_port, write_connection
+from lab.flower.superlink_choice import ChosenSuperLink
 from lab.flower.superlink_requests import Control, Listed, control
 
 MARK = "FEDSTRIDE_TEST_DEPLOYMENT"  # environment variable by which all processes of a deployment are found
@@ -137,9 +137,9 @@ class Link:
     program: Sequence[str] = GUARDED
 
     @property
-    def target(self) -> Target:
+    def target(self) -> ChosenSuperLink:
         """The SuperLink, for who submits."""
-        return Target("tls", self.control, root_certificates=self.certificates / "ca.crt")
+        return ChosenSuperLink("tls", self.control, root_certificates=self.certificates / "ca.crt")
 
     def run_folder(self, name: str) -> Path | None:
         """The folder of the run with this name; None if there is none."""
@@ -257,7 +257,7 @@ class Desk:
         self.link = link
         self.env = deployment.env(deployment.desk)
         home = Path(self.env["FLWR_HOME"])
-        write_connection(home, Connection("tls", link.control, link.certificates / "ca.crt"))
+        write_connection(home, FlowerConnection("tls", link.control, link.certificates / "ca.crt"))
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[Control]:

@@ -13,7 +13,7 @@ from named_nodes import HOSPITALS, NamedGrid
 from world import Away, Fault, play
 
 from fedstride.errors import RunError
-from fedstride.flower.grids import Node
+from fedstride.flower.grids import ConnectedNode
 from server_app.records.line_files import read_lines
 
 
@@ -116,4 +116,8 @@ def test_a_node_that_never_came_is_absent(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_names_stand_in_messages_and_not_numbers() -> None:
-    assert [str(Node(71, "a", name)) for name in ("", "ward-3", "a b")] == ["node 71", "ward-3", "node 71 ('a b')"]
+    assert [str(ConnectedNode(71, "a", name)) for name in ("", "ward-3", "a b")] == [
+        "node 71",
+        "ward-3",
+        "node 71 ('a b')",
+    ]

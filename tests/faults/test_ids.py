@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from world import Away, FaultyGrid, Stranger, play, play_on
 
 from fedstride.errors import RunError
-from fedstride.flower.grids import Node
+from fedstride.flower.grids import ConnectedNode
 from fedstride.messages import wire
 from fedstride.messages.limits import MAX_TEXT
 from server_app.exchange.roll_call_replies import facts_in
@@ -157,4 +157,8 @@ def test_what_a_roll_call_states_is_bounded() -> None:
         **{f"more{i}": "x" * 1000 for i in range(1000)},
     }  # fmt: skip
     reply = Message(RecordDict({wire.ROLL_CALL: ConfigRecord(stated)}), reply_to=asked)
-    assert facts_in(Node(7, "7"), reply) == {wire.CLIENT_ID: 1, "device": "x" * MAX_TEXT, "python": "3.11"}
+    assert facts_in(ConnectedNode(7, "7"), reply) == {
+        wire.CLIENT_ID: 1,
+        "device": "x" * MAX_TEXT,
+        "python": "3.11",
+    }

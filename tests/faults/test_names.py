@@ -13,9 +13,9 @@ from named_nodes import HOSPITALS, NamedGrid
 from world import Away, play, play_on
 
 from fedstride.errors import ConfigError, ReplyError, RunError
-from fedstride.flower.grids import Node
+from fedstride.flower.grids import ConnectedNode
 from fedstride.messages import wire
-from fedstride.messages.node_names import Chosen, is_name
+from fedstride.messages.node_names import ChosenNodes, is_name
 from lab.plots.fedalr import _places
 from server_app.config.compose import compose
 from server_app.exchange.roll_call_replies import name_of
@@ -144,11 +144,11 @@ def test_another_name_than_the_registered_one_is_refused(tmp_path: Path, monkeyp
 
 
 def test_the_name_of_a_client() -> None:
-    node = Node(2**61, "key", "hospital-a")
+    node = ConnectedNode(2**61, "key", "hospital-a")
     assert name_of(node, {wire.CLIENT_ID: 0}) == ""
     assert name_of(node, {wire.CLIENT_ID: node.id}) == "hospital-a"  # instead of a number of nineteen digits
     assert name_of(node, {wire.CLIENT_ID: 0, wire.NAME: "hospital-a"}) == "hospital-a"
-    assert name_of(Node(1, "key", "no name!"), {wire.CLIENT_ID: 1}) == ""
+    assert name_of(ConnectedNode(1, "key", "no name!"), {wire.CLIENT_ID: 1}) == ""
     for stated in ("7", "a b", "a" * 65, "\x1b[31m", "=1+1"):
         with pytest.raises(ReplyError, match="which is not allowed: it must be a letter, then"):
             name_of(node, {wire.CLIENT_ID: 0, wire.NAME: stated})
@@ -159,20 +159,20 @@ def test_the_name_of_a_client() -> None:
 
 @pytest.mark.parametrize("text", ["", "a,,b", "a b", "7", "a,a", "-x", "$(x)", "ä", "a" * 65])
 def test_a_choice_that_is_none_is_refused(text: str) -> None:
-    assert Chosen(text).problem
+    assert ChosenNodes(text).problem
     if text:
         with pytest.raises(ConfigError, match="nodes = "):
             compose(["clients=2", f"nodes='{text}'"])
 
 
 def test_a_choice() -> None:
-    chosen = Chosen("hospital-a, clinic-*,ward-?")
+    chosen = ChosenNodes("hospital-a, clinic-*,ward-?")
     assert chosen.problem is None
     assert [chosen.has(name) for name in ("hospital-a", "hospital-b", "clinic-", "ward-1", "ward-12", "")] == [
         True, False, True, True, False, False,
     ]  # fmt: skip
     assert chosen.missing(["hospital-a", "x"]) == ["clinic-*", "ward-?"]
-    assert Chosen(None).has("") and not Chosen(None).missing([])
+    assert ChosenNodes(None).has("") and not ChosenNodes(None).missing([])
     assert is_name("A1.b_c-d") and not is_name(1) and not is_name("a\n")
 
 

@@ -15,7 +15,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 
 from confinement import support
 from fedstride.flower.identity import set_identity
-from node.apps.installed_apps import App
+from node.apps.installed_apps import InstalledApp
 from node.policy.file_access import Access, Folders, ProcessFolders
 from node.policy.policy_file import Policy
 from node.policy.resource_limits import children
@@ -178,7 +178,7 @@ class Placed(Processes):
         show: Callable[[str], None] | None = None,
     ) -> Answer:
         if place is None:
-            app = App("test/acts", "1.0.0", "", "0" * 64, b"")
+            app = InstalledApp("test/acts", "1.0.0", "", "0" * 64, b"")
             place = self.access.of(app, Path(request.settings["folder"]), "", SERIES)
         return super().answer(request, deadline_seconds, place, show)
 

@@ -18,26 +18,26 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from confinement import support
 from fedstride.flower.for_nodes import client_apps as flower_apps
 from fedstride.flower.for_nodes.connection import (
-    Announced,
+    AnnouncedRun,
     Arrived,
     Bundle,
     LinkError,
     MessageHead,
+    Missing,
     NotThereYetError,
-    Run,
 )
 from fedstride.flower.for_superlinks.object_form import inflate
 from fedstride.flower.identity import set_identity
 from node.apps.installed_apps import Apps
 from node.health import Health
-from node.log.log_file import Journal
-from node.log.log_lines import Accounts
+from node.log.log_file import LogFile
+from node.log.log_lines import NodeLog
 from node.loop import Node
 from node.policy.file_access import Access, Folders, ProcessFolders
-from node.policy.permission import Terms
+from node.policy.permission import PolicyTerms
 from node.policy.policy_file import Policy
 from node.processes.frames import Answer, Request
-from node.processes.output import Outputs
+from node.processes.output import ProcessOutputs
 
 RUN, NODE, SERIES = 7, 5, 3
 
@@ -63,7 +63,7 @@ class MemoryLink:
 
     def __init__(self, bundle: bytes = BUNDLE, **overrides: str) -> None:
         self.node_id = NODE
-        self.runs = {RUN: Run(RUN, SERIES, sha(bundle), overrides)}
+        self.runs = {RUN: AnnouncedRun(RUN, SERIES, sha(bundle), overrides)}
         self.bundles = {sha(bundle): Bundle(bundle, {})}
         self.store: dict[str, bytes] = {}
         self.faults: dict[str, list[LinkError | None]] = {}
@@ -117,7 +117,7 @@ class MemoryLink:
         self._called("receive")
         return self._queue.popleft() if self._queue else None
 
-    def run(self, run: int) -> Run:
+    def run(self, run: int) -> AnnouncedRun:
         self._called("run")
         return self.runs[run]
 
@@ -134,11 +134,11 @@ class MemoryLink:
     def confirm(self, run: int, message: str) -> None:
         self._called("confirm")
 
-    def send(self, reply: bytes, tree: Mapping[str, tuple[str, ...]], seconds: float) -> Announced:
+    def send(self, reply: bytes, tree: Mapping[str, tuple[str, ...]], seconds: float) -> Missing:
         self._called("send")
         self._announced.append((reply, tree))
         ids = {sha(reply), *(each for children in tree.values() for each in children)}
-        return Announced(frozenset(ids - self.store.keys()), "session")
+        return Missing(frozenset(ids - self.store.keys()), "session")
 
     def put(self, run: int, session: str, object_id: str, content: bytes) -> None:
         self._called("put")
@@ -186,13 +186,13 @@ class Site:
     ) -> None:
         self.link = link
         self.log = folder / "log"
-        self.journal = Journal(self.log)
+        self.journal = LogFile(self.log)
         self.processes = MemoryProcesses(answer)
         self.pauses: list[float] = []
         self.health = Health(folder / "status.json", "north", "memory", "1.39.0", "apps are confined")
         self.node = Node(
             link,
-            Accounts(self.journal),
+            NodeLog(self.journal),
             Apps(folder / "apps", trusted),
             Access(
                 policy,
@@ -202,9 +202,9 @@ class Site:
                 "memory",
             ),
             self.processes,  # type: ignore[arg-type]
-            Outputs(folder / "output", pytest.fail),
+            ProcessOutputs(folder / "output", pytest.fail),
             None,
-            Terms(policy, None),
+            PolicyTerms(policy, None),
             self.health,
             {"partition-id": 0},
             self.pauses.append,

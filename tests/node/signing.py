@@ -16,32 +16,32 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from leaving import keys_in
 from memory import BUNDLE, sha
 
-from fedstride.flower.for_nodes.connection import MessageHead, Run
+from fedstride.flower.for_nodes.connection import AnnouncedRun, MessageHead
 from fedstride.messages.app_signatures import encode, key_id
 from fedstride.messages.packed_arrays import Packer
-from fedstride.messages.signed_runs import DAY, MessageForm, Signed, Terms, to_sign
+from fedstride.messages.signed_runs import DAY, MessageForm, SignedTerms, Terms, to_sign
 from lab.engine.local_grid import LocalGrid
-from node.apps.installed_apps import App
-from node.log.log_lines import Accounts
+from node.apps.installed_apps import InstalledApp
+from node.log.log_lines import NodeLog
 from node.signed_runs.approvals import Approvals
 from node.signed_runs.ledger import Ledger, Question
 from node.signed_runs.message_checks import SignedRuns
-from node.signed_runs.signers import Signatures, Signer
+from node.signed_runs.signers import AllowedSigner, Signatures
 from server_app.session import Prepared
 from server_app.signed_messages import forms_of, messages_of
 
 KEY = Ed25519PrivateKey.generate()
 OTHER_KEY = Ed25519PrivateKey.generate()
-APP = App("test/acts", "1.0.0", "", sha(BUNDLE), BUNDLE)
+APP = InstalledApp("test/acts", "1.0.0", "", sha(BUNDLE), BUNDLE)
 WORD = "0123456789abcdef"
 RUN_CONFIG = {"overrides": "rounds=2", "submission": "anna@desk 1f"}
 OWN, OTHER = "SHA256:" + "A" * 43, "SHA256:" + "B" * 43
 
 
-def signer_of(key: Ed25519PrivateKey, name: str = "study") -> Signer:
+def signer_of(key: Ed25519PrivateKey, name: str = "study") -> AllowedSigner:
     public = key.public_key()
     text = public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-    return Signer(name, key_id(public.public_bytes(Encoding.Raw, PublicFormat.Raw)), text, public)
+    return AllowedSigner(name, key_id(public.public_bytes(Encoding.Raw, PublicFormat.Raw)), text, public)
 
 
 def terms_of(forms: tuple[MessageForm, ...], **other: Any) -> Terms:
@@ -64,11 +64,11 @@ def terms_of(forms: tuple[MessageForm, ...], **other: Any) -> Terms:
 
 def signed_text(terms: Terms, key: Ed25519PrivateKey = KEY) -> str:
     body = terms.body()
-    return Signed(terms, signer_of(key).id, encode(key.sign(to_sign(body))), body).dump()
+    return SignedTerms(terms, signer_of(key).id, encode(key.sign(to_sign(body))), body).dump()
 
 
-def run_of(text: str, run: int = 7, **other: str) -> Run:
-    return Run(run, 3, APP.hash, {**RUN_CONFIG, **({"signed_run": text} if text else {}), **other})
+def run_of(text: str, run: int = 7, **other: str) -> AnnouncedRun:
+    return AnnouncedRun(run, 3, APP.hash, {**RUN_CONFIG, **({"signed_run": text} if text else {}), **other})
 
 
 def objects(message: Message) -> dict[str, bytes]:
@@ -92,12 +92,12 @@ class Checking:
         approvals: Approvals | None = None,
         most_bytes: int | None = None,
     ) -> None:
-        self.accounts = Accounts(None)
+        self.node_log = NodeLog(None)
         self.ledger = Ledger(folder / "ledger", folder / "replies", most_bytes, time.time())
         keys = None if members is None else tuple(members)
-        self.runs = SignedRuns(Signatures([signer_of(KEY)], own, keys), self.ledger, approvals, self.accounts)
+        self.runs = SignedRuns(Signatures([signer_of(KEY)], own, keys), self.ledger, approvals, self.node_log)
 
-    def question(self, message: Message, run: Run) -> Question:
+    def question(self, message: Message, run: AnnouncedRun) -> Question:
         return self.runs.question(head_of(message, run.id), run, APP, objects(message), lambda: None)
 
 

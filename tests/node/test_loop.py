@@ -21,12 +21,12 @@ from fedstride.errors import RunError
 from fedstride.flower.for_nodes import client_apps as flower_apps
 from fedstride.flower.for_nodes import message_forms
 from fedstride.flower.for_nodes.connection import (
+    AnnouncedRun,
     AnswerError,
     Bundle,
     FailingError,
     KeyRefusedError,
     NotThereYetError,
-    Run,
     RunGoneError,
     TooLargeError,
     UnreachableError,
@@ -116,7 +116,7 @@ def test_the_log_comes_before_the_work_and_before_the_reply(tmp_path: Path, link
 
 
 def test_the_state_of_a_client_is_that_of_its_run_series(site: Site, link: MemoryLink) -> None:
-    link.runs[8] = Run(8, 4, sha(BUNDLE), {})
+    link.runs[8] = AnnouncedRun(8, 4, sha(BUNDLE), {})
     for run in (RUN, RUN, 8):
         link.deliver(run=run)
         site.step()
@@ -127,7 +127,7 @@ def test_states_that_are_too_large_are_forgotten_the_oldest_first(
     site: Site, link: MemoryLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "STATES", 8)
-    link.runs[8] = Run(8, 4, sha(BUNDLE), {})
+    link.runs[8] = AnnouncedRun(8, 4, sha(BUNDLE), {})
     for run in (RUN, 8, RUN):
         link.deliver(run=run)
         site.step()
@@ -135,7 +135,7 @@ def test_states_that_are_too_large_are_forgotten_the_oldest_first(
 
 
 def test_messages_of_several_runs_take_turns(site: Site, link: MemoryLink) -> None:
-    link.runs |= {run: Run(run, run, sha(BUNDLE), {}) for run in range(8, 20)}
+    link.runs |= {run: AnnouncedRun(run, run, sha(BUNDLE), {}) for run in range(8, 20)}
     for run in (RUN, 8, RUN, 8, *range(9, 20), RUN):
         link.deliver(run=run)
     site.step(16)
@@ -382,7 +382,7 @@ def test_a_message_whose_time_is_over_is_refused(site: Site, link: MemoryLink) -
 def test_the_state_of_an_app_is_not_given_to_another_one(site: Site, link: MemoryLink) -> None:
     """Whatever run series the SuperLink names."""
     other = bundled({"pyproject.toml": PROJECT.replace("acts", "other").encode()})
-    link.runs[8] = Run(8, SERIES, sha(other), {})
+    link.runs[8] = AnnouncedRun(8, SERIES, sha(other), {})
     link.bundles[sha(other)] = Bundle(other, {})
     for run in (RUN, 8):
         link.deliver(run=run)
@@ -411,7 +411,7 @@ def test_what_the_superlink_says_of_a_run_does_not_decide_the_folder(site: Site,
     evil = bundled(
         {"pyproject.toml": b'[project]\nname = "../../x"\nversion = "1"\n[tool.flwr.app]\npublisher = "p"'}
     )
-    link.runs[RUN] = Run(RUN, SERIES, sha(evil), {})
+    link.runs[RUN] = AnnouncedRun(RUN, SERIES, sha(evil), {})
     link.bundles[sha(evil)] = Bundle(evil, {})
     link.deliver()
     site.step()
@@ -443,7 +443,7 @@ def test_a_reply_that_cannot_be_logged_is_held_back(tmp_path: Path, link: Memory
     def refuses(reply: Any) -> None:
         raise RefusedError("the log is full", ErrorKind.LOG)
 
-    site.node._accounts.leaves = refuses  # type: ignore[method-assign]
+    site.node._node_log.leaves = refuses  # type: ignore[method-assign]
     link.deliver()
     site.step()
     (reply,) = link.replies()
@@ -461,7 +461,7 @@ def test_what_a_message_asks_for_is_logged(tmp_path: Path, link: MemoryLink) -> 
 
 def test_overrides_in_the_log_do_not_look_like_others(site: Site, link: MemoryLink) -> None:
     overrides = {"lr": "0.1 privacy=central", "a": "x" * 5000, "secret": "path"}
-    link.runs[RUN] = Run(RUN, SERIES, sha(BUNDLE), overrides)
+    link.runs[RUN] = AnnouncedRun(RUN, SERIES, sha(BUNDLE), overrides)
     link.deliver()
     site.step()
     text = read(site.log).rows[0]["overrides"]

@@ -19,7 +19,7 @@ from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
 from flwr.proto.node_pb2 import Node
 
-from fedstride.flower.for_nodes.request_keys import Keys, Signed
+from fedstride.flower.for_nodes.request_keys import Keys, RequestSignature
 from superlink.allowed_routes import Rules
 from superlink.connections import MOST_HEAD, Connections, Protocol, listen
 from superlink.guard import Guard
@@ -33,7 +33,7 @@ KNOWN = Keys(ec.generate_private_key(ec.SECP384R1()))
 UNKNOWN = Keys(ec.generate_private_key(ec.SECP384R1()))
 
 
-def of_node(signed: Signed) -> list[tuple[bytes, bytes]]:
+def of_node(signed: RequestSignature) -> list[tuple[bytes, bytes]]:
     """The headers by which a node identifies itself."""
     return [
         (b"flwr-public-key", base64.b64encode(signed.public_key)),

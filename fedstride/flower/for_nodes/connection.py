@@ -88,7 +88,7 @@ class Arrived(NamedTuple):
     objects: tuple[str, ...]  # ids of all its objects, each once
 
 
-class Run(NamedTuple):
+class AnnouncedRun(NamedTuple):
     """What the SuperLink says about a run. Nothing of it is verified."""
 
     id: int
@@ -104,7 +104,7 @@ class Bundle(NamedTuple):
     signatures: Mapping[str, str]  # of Flower's app store, by the id of the key
 
 
-class Announced(NamedTuple):
+class Missing(NamedTuple):
     """The answer to an announced reply."""
 
     missing: frozenset[str]  # ids of the objects that the SuperLink does not have
@@ -120,7 +120,7 @@ class Link(Protocol):
         """The next message for this node; None if there is none now. Each is given out once."""
         ...
 
-    def run(self, run: int) -> Run:
+    def run(self, run: int) -> AnnouncedRun:
         """The description of a run."""
         ...
 
@@ -136,7 +136,7 @@ class Link(Protocol):
         """The message is here, so the SuperLink may delete its objects."""
         ...
 
-    def send(self, reply: bytes, tree: Mapping[str, tuple[str, ...]], seconds: float) -> Announced:
+    def send(self, reply: bytes, tree: Mapping[str, tuple[str, ...]], seconds: float) -> Missing:
         """Announce a reply. `reply`: the message object. `tree`: the ids of each object's children, by id.
 
         `seconds`: how long the app took.

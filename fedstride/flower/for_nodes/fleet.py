@@ -45,18 +45,18 @@ from google.protobuf.message import Message as Protobuf
 
 from .connection import (
     ANSWER_BYTES,
-    Announced,
+    AnnouncedRun,
     AnswerError,
     Arrived,
     Bundle,
     KeyRefusedError,
     LinkError,
+    Missing,
     NotThereYetError,
-    Run,
     RunGoneError,
 )
 from .message_forms import head_of, object_tree, objects_in, plain_value
-from .request_keys import Keys, Signed
+from .request_keys import Keys, RequestSignature
 
 HEARTBEAT_SECONDS = 30.0
 """The SuperLink believes that a node is gone after twice this time without a heartbeat."""
@@ -87,7 +87,9 @@ T = TypeVar("T", bound=Protobuf)
 class Transport(Protocol):
     """Sends a request to one of the methods of the Fleet API."""
 
-    def call(self, method: str, request: bytes, signed: Signed, most: int, seconds: float | None) -> bytes:
+    def call(
+        self, method: str, request: bytes, signed: RequestSignature, most: int, seconds: float | None
+    ) -> bytes:
         """The answer, of at most `most` bytes. Raises LinkError, after `seconds` at the latest if given."""
         ...
 
@@ -151,13 +153,13 @@ class FleetLink:
             raise AnswerError(f"the SuperLink sent a message that is not for this node ({head.target})")
         return Arrived(head, objects)
 
-    def run(self, run: int) -> Run:
+    def run(self, run: int) -> AnnouncedRun:
         """See `Link`."""
         description = self._call("GetRun", GetRunRequest(node=self._node, run_id=run), GetRunResponse).run
         if description.run_id != run:
             raise AnswerError(f"the SuperLink describes run {description.run_id} instead of {run}")
         overrides = {key: plain_value(value) for key, value in description.override_config.items()}
-        return Run(run, description.series_id, description.fab_hash, overrides)
+        return AnnouncedRun(run, description.series_id, description.fab_hash, overrides)
 
     def bundle(self, app_hash: str, run: int) -> Bundle:
         """See `Link`. Raises AnswerError if the content has another SHA-256."""
@@ -184,7 +186,7 @@ class FleetLink:
         request = ConfirmMessageReceivedRequest(node=self._node, run_id=run, message_object_id=message)
         self._call("ConfirmMessageReceived", request, ConfirmMessageReceivedResponse)
 
-    def send(self, reply: bytes, tree: Mapping[str, tuple[str, ...]], seconds: float) -> Announced:
+    def send(self, reply: bytes, tree: Mapping[str, tuple[str, ...]], seconds: float) -> Missing:
         """See `Link`."""
         message_id = hashlib.sha256(reply).hexdigest()
         message = MessageProto.FromString(reply.partition(b"\0")[2])
@@ -198,7 +200,7 @@ class FleetLink:
             clientapp_runtime_list=[seconds],
         )
         answer = self._call("PushMessages", request, PushMessagesResponse, self._most)
-        return Announced(frozenset(answer.objects_to_push), answer.session_id)
+        return Missing(frozenset(answer.objects_to_push), answer.session_id)
 
     def put(self, run: int, session: str, object_id: str, content: bytes) -> None:
         """See `Link`. Raises AnswerError if the SuperLink does not store it."""

@@ -18,7 +18,7 @@ from .connection import (
     TooLargeError,
     UnreachableError,
 )
-from .request_keys import CLOCKS, OTHER_CLOCK, Signed, of_flower
+from .request_keys import CLOCKS, OTHER_CLOCK, RequestSignature, of_flower
 
 LARGE, LARGE_SECONDS = {"GetFab", "PullObject", "PushObject"}, 180.0
 """Methods with megabytes, and the time for one: 5 MiB over a line of 250 kbit/s."""
@@ -73,7 +73,9 @@ class GrpcTransport:
         self._making = threading.Lock()
         self._channel = channel(self._place)
 
-    def call(self, method: str, request: bytes, signed: Signed, most: int, seconds: float | None) -> bytes:
+    def call(
+        self, method: str, request: bytes, signed: RequestSignature, most: int, seconds: float | None
+    ) -> bytes:
         """See `Transport`. gRPC itself bounds an answer by the largest that is allowed."""
         metadata = [
             ("flwr-public-key-bin", signed.public_key),

@@ -22,7 +22,7 @@ from .connection import (
     TooLargeError,
     UnreachableError,
 )
-from .request_keys import CLOCKS, OTHER_CLOCK, Signed, of_flower
+from .request_keys import CLOCKS, OTHER_CLOCK, RequestSignature, of_flower
 
 ANSWER_SECONDS = 300.0
 """For a whole answer: one that comes a byte at a time is given up."""
@@ -52,7 +52,9 @@ class HttpTransport:
         )
         self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))  # none is kept
 
-    def call(self, method: str, request: bytes, signed: Signed, most: int, seconds: float | None) -> bytes:
+    def call(
+        self, method: str, request: bytes, signed: RequestSignature, most: int, seconds: float | None
+    ) -> bytes:
         """See `Transport`."""
         headers = {
             "content-type": FORM,

@@ -27,7 +27,7 @@ def of_flower(text: str) -> bool:
     return _CODE.search(text) is not None
 
 
-class Signed(NamedTuple):
+class RequestSignature(NamedTuple):
     """What identifies the node in a request."""
 
     public_key: bytes  # PEM
@@ -48,11 +48,11 @@ class Keys:
         named = ("package-name", "flwr"), ("package-version", version("flwr")), ("component-name", "SuperNode")
         self._versions = tuple((f"flwr-{name}", value) for name, value in named)
 
-    def signed(self) -> Signed:
+    def signed(self) -> RequestSignature:
         """The identity for a request that is sent now."""
         moment = datetime.now(UTC).isoformat()
         signature = self._private.sign(moment.encode("ascii"), ec.ECDSA(hashes.SHA256()))
-        return Signed(self.public, moment, signature, self._versions)
+        return RequestSignature(self.public, moment, signature, self._versions)
 
 
 def fault(public_key: bytes, moment: str, signature: bytes, now: datetime) -> str:

@@ -24,7 +24,7 @@ UNKNOWN_TASK = b'{"code": 1008, "public_message": "Authentication failed."}'
 """Flower's answer, with status 401, to a ServerApp whose task has ended or is not known (1.39 to 1.42)."""
 
 
-class SuperLink:
+class SuperLinkApp:
     """A SuperLink with these options of `flower-superlink`; it ends the process for options that Flower refuses.
 
     `app` serves everything but a node's gRPC, which starts with its lifespan. No ServerApp is started.

@@ -32,12 +32,12 @@ def guarded(create: Callable[..., Any], node_of: Callable[[bytes], int | None]) 
 
     def create_guarded(*given: Any, interceptors: Sequence[Any] | None = None, **named: Any) -> Any:
         bounds = {"max_message_length": ANSWER_BYTES, "max_concurrent_workers": MOST_AT_ONCE}
-        return create(*given, interceptors=[*(interceptors or ()), Guard(node_of)], **(named | bounds))
+        return create(*given, interceptors=[*(interceptors or ()), GrpcGuard(node_of)], **(named | bounds))
 
     return create_guarded
 
 
-class Guard(grpc.ServerInterceptor):  # type: ignore[misc]
+class GrpcGuard(grpc.ServerInterceptor):  # type: ignore[misc]
     """Comes after Flower's own interceptor, which has verified that the key signed the time."""
 
     def __init__(self, node_of: Callable[[bytes], int | None]) -> None:

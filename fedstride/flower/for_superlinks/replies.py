@@ -27,7 +27,7 @@ CONFIRM_TRIES = 3
 """How often a confirmation is sent if its connection breaks each time."""
 
 
-class TooLargeError(Exception):
+class ReplyTooLargeError(Exception):
     """An answer of the SuperLink is larger than allowed. What is left of it is not read."""
 
 
@@ -36,7 +36,7 @@ class UndeliverableError(Exception):
 
 
 @dataclass(frozen=True)
-class Announced:
+class AnnouncedReply:
     """A reply that has arrived at the SuperLink: what the node says that it consists of."""
 
     message_id: str
@@ -44,7 +44,7 @@ class Announced:
     objects: tuple[str, ...]  # ids of its objects, each once
 
 
-class SuperLink:
+class SuperLinkRequests:
     """The requests of an `HttpGrid` to its SuperLink. Answers are read as far as allowed, and no further."""
 
     def __init__(self, grid: Any) -> None:
@@ -52,7 +52,7 @@ class SuperLink:
         self._node = grid.node
         self._run_id = grid.run.run_id
 
-    def announced(self, message_id: str, most_objects: int) -> Announced | None:
+    def announced(self, message_id: str, most_objects: int) -> AnnouncedReply | None:
         """The reply to this message, if it has arrived. The SuperLink gives each reply out only once.
 
         Requests are repeated while the SuperLink does not answer, as in Flower. Raises TooLargeError if the reply
@@ -71,7 +71,7 @@ class SuperLink:
             )
         except httpx.HTTPStatusError as error:
             if error.response.status_code == 413:
-                raise TooLargeError("more than the SuperLink gives out at once") from None
+                raise ReplyTooLargeError("more than the SuperLink gives out at once") from None
             if error.response.is_server_error:  # such as a database that is locked for a moment
                 return None
             raise
@@ -91,12 +91,12 @@ class SuperLink:
         if metadata.reply_to_message_id != message_id:
             return None
         if not isinstance(tree, bytearray):
-            raise TooLargeError(f"more than {most_objects} objects")
+            raise ReplyTooLargeError(f"more than {most_objects} objects")
         try:
             objects = _objects(ObjectTree.FromString(bytes(tree)), most_objects)
         except DecodeError as error:
-            raise TooLargeError("objects nested too deeply") from error
-        return Announced(metadata.message_id, message_id, objects)
+            raise ReplyTooLargeError("objects nested too deeply") from error
+        return AnnouncedReply(metadata.message_id, message_id, objects)
 
     def content(self, object_id: str, most_bytes: int) -> bytes | None:
         """The content of an object; None if it has not arrived at the SuperLink yet.
@@ -129,7 +129,7 @@ class SuperLink:
             return None
         content = fields.get(3, bytearray())
         if not isinstance(content, bytearray):
-            raise TooLargeError(f"more than {most_bytes} bytes")
+            raise ReplyTooLargeError(f"more than {most_bytes} bytes")
         return bytes(content)
 
     def confirm(self, message_id: str) -> None:
@@ -170,9 +170,9 @@ class SuperLink:
         return answer
 
 
-def behind(grid: object) -> SuperLink | None:
+def behind(grid: object) -> SuperLinkRequests | None:
     """The SuperLink behind this Grid, if it is the Grid of a deployment."""
-    return SuperLink(grid) if is_deployment(grid) else None
+    return SuperLinkRequests(grid) if is_deployment(grid) else None
 
 
 def notice_stop(grid: Grid) -> None:
@@ -199,7 +199,7 @@ def _objects(tree: Any, most: int) -> tuple[str, ...]:
         ids[node.object_id] = None
         left += node.children
         if len(ids) > most:
-            raise TooLargeError(f"more than {most} objects")
+            raise ReplyTooLargeError(f"more than {most} objects")
     return tuple(ids)
 
 

@@ -25,7 +25,7 @@ class TasksError(Exception):
     """Flower answered with an error."""
 
 
-class Task(NamedTuple):
+class WaitingTask(NamedTuple):
     """A ServerApp to start. `token` is all that it needs to take part in its run."""
 
     token: str
@@ -40,7 +40,7 @@ class Tasks:
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         self._client = httpx.AsyncClient(transport=transport, base_url="http://superlink")
 
-    async def next(self) -> Task | None:
+    async def next(self) -> WaitingTask | None:
         """The oldest ServerApp that waits, which is then ours to start; None if none waits."""
         request = AcquireTaskRequest(supported_task_types=["flwr-serverapp"])
         given = await self._ask("runtime/acquire-task", request, AcquireTaskResponse)
@@ -52,7 +52,7 @@ class Tasks:
         except TasksError:
             await self.fail(given.token, "the run could not be looked up")
             raise
-        return Task(given.token, run_id, user_config_from_proto(runs.run_dict[run_id].override_config))
+        return WaitingTask(given.token, run_id, user_config_from_proto(runs.run_dict[run_id].override_config))
 
     async def fail(self, token: str, details: str) -> None:
         """Say that the ServerApp with this token ended without a word."""

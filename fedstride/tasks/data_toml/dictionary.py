@@ -22,7 +22,7 @@ NUMBER, CATEGORY, TEXT = "number", "category", "text"
 
 
 @dataclass(frozen=True)
-class Cells:
+class AllowedCells:
     """What the cells of a column may be.
 
     Numbers from `least` to `most`, whole ones if `whole`; one of `categories`; or any text. `empty`: cells may be
@@ -63,7 +63,7 @@ class Cells:
 class Dictionary:
     """Columns and targets of a table, or the form of other examples; of one of them."""
 
-    columns: Mapping[str, Cells] = field(default_factory=dict)
+    columns: Mapping[str, AllowedCells] = field(default_factory=dict)
     targets: tuple[str, ...] = ()  # the columns that may be predicted
     examples: Mapping[str, Any] = field(default_factory=dict)
 
@@ -137,7 +137,7 @@ class Dictionary:
             if not _predicts(cells, spec, place):
                 raise _refused(key, name, f"a column whose cells the task predicts; they are: {cells}")
 
-    def _column(self, key: str, name: str) -> Cells:
+    def _column(self, key: str, name: str) -> AllowedCells:
         if name not in self.columns:
             raise _refused(key, name, f"one of {', '.join(self.columns)}")
         return self.columns[name]
@@ -242,7 +242,7 @@ def _same(names: Iterable[str], others: Iterable[str]) -> bool:
     return set(map(alike, names)) == set(map(alike, others))
 
 
-def _predicts(cells: Cells, spec: Spec, place: int) -> bool:
+def _predicts(cells: AllowedCells, spec: Spec, place: int) -> bool:
     """Whether a task may predict a column with these cells; `place`: of it among the task's."""
     if spec.target is Target.VALUES:
         return cells.kind == NUMBER

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 from ..forms.columns import twice
 from ..reading import sample_of
-from .dictionary import CATEGORY, GOALS, NEEDED, NUMBER, OPTIONAL, SCALE, TEXT, Cells, Dictionary
+from .dictionary import CATEGORY, GOALS, NEEDED, NUMBER, OPTIONAL, SCALE, TEXT, AllowedCells, Dictionary
 
 SAMPLES, MOST_SAMPLES = "samples", 100_000
 
@@ -16,10 +16,10 @@ _FORMS = (
 )
 
 
-def cells_of(said: object) -> Cells:
+def cells_of(said: object) -> AllowedCells:
     """From `"number"`, `"text"`, a list of categories, or a table. Raises ValueError for anything else."""
     if said in (NUMBER, TEXT):
-        return Cells(str(said))
+        return AllowedCells(str(said))
     if isinstance(said, list):
         said = {"categories": said}
     if not isinstance(said, dict):
@@ -27,16 +27,16 @@ def cells_of(said: object) -> Cells:
     given = dict(said)
     empty = _flag(given, "empty")
     if "categories" in given:
-        cells = Cells(CATEGORY, categories=_names(given.pop("categories")), empty=empty)
+        cells = AllowedCells(CATEGORY, categories=_names(given.pop("categories")), empty=empty)
     elif TEXT in given:
         if not _flag(given, TEXT):
             raise ValueError(f"text = false is not allowed: it must be {_FORMS}")
-        cells = Cells(TEXT, empty=empty)
+        cells = AllowedCells(TEXT, empty=empty)
     else:
         least, most = given.pop("least", -math.inf), given.pop("most", math.inf)
         if not _is_number(least) or not _is_number(most) or least > most:
             raise ValueError("least and most must be numbers, and least not above most")
-        cells = Cells(NUMBER, float(least), float(most), _flag(given, "whole"), empty=empty)
+        cells = AllowedCells(NUMBER, float(least), float(most), _flag(given, "whole"), empty=empty)
     if given:
         raise ValueError(f"{next(iter(given))!r} is not allowed here: it must be {_FORMS}")
     return cells

@@ -58,7 +58,7 @@ YEAR = 365.2425
 
 
 @dataclass(frozen=True)
-class Origin:
+class ColumnInFile:
     """How the cells of one column are written in the file."""
 
     name: str = ""  # of the column in the file; empty: the same
@@ -89,9 +89,9 @@ class FileForm:
     encoding: str = "utf-8-sig"
     header: tuple[str, ...] = ()  # empty: the first row
     missing: tuple[str, ...] = ()
-    columns: Mapping[str, Origin] = field(default_factory=dict)  # by the task's name; those that differ
+    columns: Mapping[str, ColumnInFile] = field(default_factory=dict)  # by the task's name; those that differ
 
-    def of(self, column: str) -> Origin:
+    def of(self, column: str) -> ColumnInFile:
         """How the cells of a column are written."""
         return self.columns.get(column, _SAME)
 
@@ -99,7 +99,7 @@ class FileForm:
     def of_plain(cls, values: Mapping[str, Any]) -> FileForm:
         """What `dataclasses.asdict` made, perhaps after JSON."""
         columns = {
-            name: Origin(
+            name: ColumnInFile(
                 **{**column, "words": tuple(map(tuple, column["words"])), "missing": tuple(column["missing"])}
             )
             for name, column in values["columns"].items()
@@ -114,7 +114,7 @@ class FileForm:
         )
 
 
-_SAME = Origin()
+_SAME = ColumnInFile()
 
 
 # ---------------------------------------------------------------- reading it
@@ -163,7 +163,7 @@ def without_form(said: object) -> object:
     return rest or "number"
 
 
-def _origin(name: str, said: object) -> Origin:
+def _origin(name: str, said: object) -> ColumnInFile:
     given = {key: value for key, value in said.items() if key in OF_COLUMNS} if isinstance(said, dict) else {}
     try:
         return _checked(given) if given else _SAME
@@ -171,7 +171,7 @@ def _origin(name: str, said: object) -> Origin:
         raise ValueError(f"column {name!r}: {error}") from None
 
 
-def _checked(given: Mapping[str, Any]) -> Origin:
+def _checked(given: Mapping[str, Any]) -> ColumnInFile:
     absent = given.get("absent", False)
     if not isinstance(absent, bool):
         raise ValueError(f"absent = {absent!r} must be true or false")
@@ -187,7 +187,7 @@ def _checked(given: Mapping[str, Any]) -> Origin:
     if factor == 0.0:
         raise ValueError("factor = 0 is not allowed: all cells would be the same number")
     missing = _texts(given, "missing", "")
-    return Origin(
+    return ColumnInFile(
         name.strip(), tuple(words.items()), factor, offset, *_dates(given), missing, absent, _unit(given)
     )
 

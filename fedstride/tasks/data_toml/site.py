@@ -26,7 +26,7 @@ from ...errors import ConfigError, nearest
 from ...files import atomic
 from ..evaluation.holdout import KEY_BYTES, key_of
 from ..spec import Spec
-from .dictionary import FOLDERS, SOUND, Cells, Dictionary
+from .dictionary import FOLDERS, SOUND, AllowedCells, Dictionary
 from .dictionary_file import expanded, read_columns, read_examples
 from .file_form import OF_TEXT, FileForm, read_form, without_form
 
@@ -90,7 +90,7 @@ class SiteData:
         said = values["dictionary"]
         dictionary = said and Dictionary(
             {
-                name: Cells(**{**cells, "categories": tuple(cells["categories"])})
+                name: AllowedCells(**{**cells, "categories": tuple(cells["categories"])})
                 for name, cells in said["columns"].items()
             },
             tuple(said["targets"]),

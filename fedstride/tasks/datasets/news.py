@@ -24,7 +24,7 @@ SOGOU_CLASSES = ("sports", "finance", "entertainment", "automobile", "technology
 
 
 @dataclass(frozen=True)
-class Whole:
+class PublishedFile:
     """A file as published: its number of rows and its MD5."""
 
     rows: int
@@ -32,12 +32,12 @@ class Whole:
 
 
 AG_FILES = (
-    Whole(120_000, "b1a00f826fdfbd249f79597b59e1dc12"),
-    Whole(7_600, "d52ea96a97a2d943681189a97654912d"),
+    PublishedFile(120_000, "b1a00f826fdfbd249f79597b59e1dc12"),
+    PublishedFile(7_600, "d52ea96a97a2d943681189a97654912d"),
 )
 SOGOU_FILES = (
-    Whole(450_000, "f36156164e6eac2feda0e30ad857eef0"),
-    Whole(60_000, "59e493c41cee050329446d8c45615b38"),
+    PublishedFile(450_000, "f36156164e6eac2feda0e30ad857eef0"),
+    PublishedFile(60_000, "59e493c41cee050329446d8c45615b38"),
 )
 """The files train.csv and test.csv."""
 
@@ -64,7 +64,7 @@ def sogou_news(*, root: Root = None, length: Length = 64, vocabulary: Vocabulary
 
 def _data(
     published: Published,
-    whole: tuple[Whole, Whole],
+    whole: tuple[PublishedFile, PublishedFile],
     classes: tuple[str, ...],
     root: str | None,
     length: int,

@@ -21,7 +21,7 @@ TARGET = "target"
 """The column of the targets, which scikit-learn names so in its own tables."""
 
 
-class Table(NamedTuple):
+class PublishedTable(NamedTuple):
     """A table as published: the names of its columns, rows (n, columns), targets, and the strata of the rows."""
 
     columns: Sequence[str]
@@ -38,9 +38,9 @@ def breast_cancer() -> Data:
     Raises DataError if scikit-learn is not installed.
     """
 
-    def make(datasets: Any) -> Table:
+    def make(datasets: Any) -> PublishedTable:
         table = datasets.load_breast_cancer()
-        return Table(table.feature_names, table.data, table.target.astype(np.int64), table.target)
+        return PublishedTable(table.feature_names, table.data, table.target.astype(np.int64), table.target)
 
     return _data("breast_cancer", make, 2, Target.CLASS, ("malignant", "benign"))
 
@@ -55,15 +55,17 @@ def diabetes() -> Data:
     Raises DataError if scikit-learn is not installed.
     """
 
-    def make(datasets: Any) -> Table:
+    def make(datasets: Any) -> PublishedTable:
         table = datasets.load_diabetes(scaled=False)
         y = table.target[:, None].astype(np.float32)
-        return Table(table.feature_names, table.data, y, np.zeros(len(y), dtype=np.int64))
+        return PublishedTable(table.feature_names, table.data, y, np.zeros(len(y), dtype=np.int64))
 
     return _data("diabetes", make, 1, Target.VALUES, ("progression",))
 
 
-def _data(task: str, make: Callable[[Any], Table], outputs: int, target: Target, names: tuple[str, ...]) -> Data:
+def _data(
+    task: str, make: Callable[[Any], PublishedTable], outputs: int, target: Target, names: tuple[str, ...]
+) -> Data:
     """The task of a table that `make` takes from scikit-learn's module of data sets."""
     arrays = _arrays(task, make)
     mean, std = (tuple(float(value) for value in arrays.pop(name)) for name in ("mean", "std"))
@@ -83,7 +85,7 @@ def _data(task: str, make: Callable[[Any], Table], outputs: int, target: Target,
     return Data(spec, **arrays, full_size=None)
 
 
-def _arrays(task: str, make: Callable[[Any], Table]) -> dict[str, np.ndarray]:
+def _arrays(task: str, make: Callable[[Any], PublishedTable]) -> dict[str, np.ndarray]:
     """The arrays of a table, the names of its columns, and mean and standard deviation of its training rows."""
     missing = f"task = {task!r} needs the package scikit-learn; pip install scikit-learn"
     try:

@@ -41,7 +41,7 @@ MOST = 16
 """Sets of rows that are kept; the one that was used longest ago goes first."""
 
 
-class Kept(NamedTuple):
+class KeptReport(NamedTuple):
     """Rows of which answers were made, and the answers: count, mean and squares of each column."""
 
     place: Path
@@ -98,12 +98,12 @@ def _answers(
     folder: Path,
     examples: ReaderResult,
     spec: Spec,
-    near: Sequence[Kept],
+    near: Sequence[KeptReport],
     now: np.ndarray,
     min_rows: int,
     names: Sequence[str],
     missing: Sequence[str],
-    kept: Sequence[Kept],
+    kept: Sequence[KeptReport],
 ) -> dict[str, list[float]]:
     """New answers for columns without one: of the kept rows if they are all here, else of these rows, kept now."""
     whole = ((entry, rows) for entry in near if (rows := of_rows(examples, entry.rows)) is not None)
@@ -119,7 +119,7 @@ def _answers(
     return new
 
 
-def _unless_close(name: str, answer: list[float], kept: Sequence[Kept], min_rows: int) -> list[float]:
+def _unless_close(name: str, answer: list[float], kept: Sequence[KeptReport], min_rows: int) -> list[float]:
     """The answer, or an earlier one of a column of which only a few filled cells have come or gone."""
     for entry in kept:
         before = entry.answers.get(name)
@@ -205,16 +205,16 @@ def differing(now: np.ndarray, before: np.ndarray) -> int:
     return int(max(difference.clip(min=0).sum(), (-difference).clip(min=0).sum()))
 
 
-def sets(folder: Path) -> list[Kept]:
+def sets(folder: Path) -> list[KeptReport]:
     """All sets of rows that are kept."""
     return [
-        Kept(path, np.load(path / ROWS, allow_pickle=False), json.loads((path / COLUMNS).read_text()))
+        KeptReport(path, np.load(path / ROWS, allow_pickle=False), json.loads((path / COLUMNS).read_text()))
         for path in sorted(folder.iterdir())
         if (path / ROWS).exists()
     ]
 
 
-def made(folder: Path, now: np.ndarray, kept: Sequence[Kept]) -> Kept:
+def made(folder: Path, now: np.ndarray, kept: Sequence[KeptReport]) -> KeptReport:
     """These rows, kept from now on. It makes room for them."""
     old = sorted((entry.place for entry in kept), key=lambda path: path.stat().st_mtime)
     for path in old[: max(0, len(old) - MOST + 1)]:
@@ -226,7 +226,7 @@ def made(folder: Path, now: np.ndarray, kept: Sequence[Kept]) -> Kept:
     new.mkdir(mode=0o700, exist_ok=True)
     atomic.write(new / COLUMNS, b"{}")
     np.save(new / ROWS, now, allow_pickle=False)  # written last
-    return Kept(new, now, {})
+    return KeptReport(new, now, {})
 
 
 def _names(spec: Spec, form: Mapping[str, Any]) -> list[str]:

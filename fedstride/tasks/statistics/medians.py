@@ -38,14 +38,14 @@ FLOAT_BITS: Final = 20
 """A step is not finer than cells of 24 bits are."""
 
 
-class Cells(NamedTuple):
+class CellBins(NamedTuple):
     """Bins of the cells of a column: the inner edges (m - 1,), ascending, and the number of cells in each (m,)."""
 
     edges: np.ndarray
     counts: np.ndarray
 
 
-NOTHING: Final = Cells(np.zeros(0), np.zeros(0))
+NOTHING: Final = CellBins(np.zeros(0), np.zeros(0))
 """Of a column of which a site says nothing."""
 
 
@@ -56,7 +56,7 @@ class Median(NamedTuple):
     error: float
 
 
-def cells_of(values: np.ndarray, least: int) -> Cells:
+def cells_of(values: np.ndarray, least: int) -> CellBins:
     """The bins of the cells of a column, float (n,), of which NaN are missing.
 
     `least`: the smallest number of rows of which the site says something. If fewer cells are missing, they are
@@ -71,7 +71,7 @@ def cells_of(values: np.ndarray, least: int) -> Cells:
     counts = np.diff(np.searchsorted(filled, edges), prepend=0, append=len(filled)).astype(np.float64)
     if (gone := len(values) - len(filled)) < least:
         counts[int(np.searchsorted(np.cumsum(counts), len(filled) / 2))] += gone
-    return Cells(edges, counts)
+    return CellBins(edges, counts)
 
 
 def _edges(cells: np.ndarray, least: int) -> np.ndarray:
@@ -95,7 +95,7 @@ def _edges(cells: np.ndarray, least: int) -> np.ndarray:
     return np.asarray(possible[places], np.float64)
 
 
-def median(sites: Sequence[Cells]) -> Median | None:
+def median(sites: Sequence[CellBins]) -> Median | None:
     """The median of the cells of all sites; None if no site has two bins."""
     told = [site for site in sites if len(site.edges)]
     if not told:
@@ -109,7 +109,7 @@ def median(sites: Sequence[Cells]) -> Median | None:
     return Median(value, float(max(value - least, most - value)))
 
 
-def _below(site: Cells, knots: np.ndarray, side: str) -> Any:
+def _below(site: CellBins, knots: np.ndarray, side: str) -> Any:
     """How many cells are below each knot: for side "right" at least, for "left" at most."""
     if not len(site.counts):
         return np.zeros(len(knots))
@@ -120,7 +120,7 @@ def _below(site: Cells, knots: np.ndarray, side: str) -> Any:
     return np.where(ended > 0, upto[ended - 1], 0.0)
 
 
-def _even(sites: Sequence[Cells], knots: np.ndarray) -> float:
+def _even(sites: Sequence[CellBins], knots: np.ndarray) -> float:
     """The median if the cells of a bin are spread evenly over it, and those of an open one are at its edge."""
     before, upto = np.zeros(len(knots)), np.zeros(len(knots))  # without and with the cells at a knot
     for site in sites:
@@ -139,7 +139,7 @@ def _even(sites: Sequence[Cells], knots: np.ndarray) -> float:
 # ---------------------------------------------------------------- in a message
 
 
-def packed(columns: Sequence[Cells]) -> list[float]:
+def packed(columns: Sequence[CellBins]) -> list[float]:
     """The bins of all columns as one list: of each their number, the inner edges, and the numbers of cells."""
     return [
         number
@@ -148,7 +148,7 @@ def packed(columns: Sequence[Cells]) -> list[float]:
     ]
 
 
-def unpacked(numbers: object, columns: int) -> list[Cells]:
+def unpacked(numbers: object, columns: int) -> list[CellBins]:
     """The bins of so many columns. Raises ReplyError for what cannot be bins that `packed` wrote."""
     if not isinstance(numbers, list) or not all(type(number) is float for number in numbers):
         raise ReplyError("the bins of columns are not a list of numbers")
@@ -160,14 +160,14 @@ def unpacked(numbers: object, columns: int) -> list[Cells]:
         inner = max(int(size) - 1, 0)
         edges = np.array(numbers[start + 1 : start + 1 + inner])
         counts = np.array(numbers[start + 1 + inner : start + 1 + inner + int(size)])
-        bins.append(_checked(Cells(edges, counts), int(size)))
+        bins.append(_checked(CellBins(edges, counts), int(size)))
         start += 1 + inner + int(size)
     if start != len(numbers):
         raise ReplyError(f"{len(numbers)} numbers for the bins of {columns} columns, which have {start}")
     return bins
 
 
-def _checked(cells: Cells, size: int) -> Cells:
+def _checked(cells: CellBins, size: int) -> CellBins:
     if len(cells.counts) != size:
         raise ReplyError(f"a column with {len(cells.counts)} numbers of cells for {size} bins")
     if not (np.abs(cells.edges) < LARGEST).all() or not (cells.edges[:-1] < cells.edges[1:]).all():

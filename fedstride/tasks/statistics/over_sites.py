@@ -19,7 +19,7 @@ from ..inputs import Inputs, Kind
 from ..missing import MEDIAN
 from ..spec import Spec, Target
 from . import medians
-from .medians import Cells
+from .medians import CellBins
 from .moments import Moments, moments, normalisation
 
 BINS = "moments.bins"
@@ -31,7 +31,7 @@ class Report:
     """What a client says of its examples: moments, and the bins of each column with a median (`medians_of`)."""
 
     moments: Moments
-    bins: Sequence[Cells] = ()
+    bins: Sequence[CellBins] = ()
 
     def flatten(self) -> dict[str, list[float]]:
         """As plain values of a message."""

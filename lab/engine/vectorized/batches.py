@@ -37,7 +37,7 @@ class Batch:
         return min(self.counts) < self.longest
 
 
-class Chosen(NamedTuple):
+class ChosenExamples(NamedTuple):
     """Which stored examples a step takes."""
 
     rows: torch.Tensor  # int64 (clients * longest,)
@@ -86,12 +86,12 @@ class Batches:
         """Whether the processor draws random changes for each step."""
         return bool(self._jobs[0].augmentation)
 
-    def chosen(self, number: int) -> Chosen:
+    def chosen(self, number: int) -> ChosenExamples:
         """What step `number`, from 0, takes for the clients that have this step: the first ones."""
         counts = self._counts[number]
-        return Chosen(self._chosen[number], self._masks[number].view(len(counts), max(counts)), counts)
+        return ChosenExamples(self._chosen[number], self._masks[number].view(len(counts), max(counts)), counts)
 
-    def taken(self, chosen: Chosen, number: Number) -> Batch:
+    def taken(self, chosen: ChosenExamples, number: Number) -> Batch:
         """The mini-batches of step `number`."""
         shape = chosen.mask.shape
         x, y = self._examples.prepared(self._x[chosen.rows], self._y[chosen.rows])

@@ -73,7 +73,7 @@ class Trained:
         return {name: arrays[name] if stays else host(arrays[name]).copy() for name in names}
 
 
-class Received:
+class ReceivedWeights:
     """The weights that came with the messages of clients that are begun one after the other.
 
     They often come in one record. Then the network has them already, unless a method of the client before may have
@@ -108,7 +108,7 @@ class Received:
         return weights_of(begun.job.model)
 
 
-def start(message: Message, context: Context, job: Work, received: Received) -> Started:
+def start(message: Message, context: Context, job: Work, received: ReceivedWeights) -> Started:
     """Begin a client; `received` has the weights of those that began before it.
 
     Raises DataError if the client has no step to do, and what its methods raise.

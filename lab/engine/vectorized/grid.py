@@ -22,7 +22,7 @@ from fedstride.messages.records import config_records
 from ...attacks.labels import FLIPS, flipped
 from ..local_grid import LocalGrid, failure
 from . import clients, memory, training
-from .clients import Received, Started
+from .clients import ReceivedWeights, Started
 
 ON_A_PROCESSOR = 16
 """Clients that are trained at once on a processor, by default."""
@@ -39,7 +39,7 @@ class VectorizedGrid(LocalGrid):
     def __init__(self, *args: Any, size: int | None = None, stay: bool | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._size, self._stay = size, stay
-        self._kept = training.Kept()
+        self._kept = training.KeptTrainings()
         self._said: set[str] = set()
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -71,7 +71,7 @@ class VectorizedGrid(LocalGrid):
                 job = self._job(messages[0], context)
                 if on_gpu(job):
                     self._size = self._measured(
-                        clients.start(messages[0], context, job, Received()), len(messages)
+                        clients.start(messages[0], context, job, ReceivedWeights()), len(messages)
                     )
                 else:
                     self._size = ON_A_PROCESSOR
@@ -92,7 +92,7 @@ class VectorizedGrid(LocalGrid):
         free_memory.keep_freed_memory()
         replies: dict[int, Message] = {}
         ready: list[_Ready] = []
-        received = Received()
+        received = ReceivedWeights()
         for number, message in enumerate(messages):
             context = self._contexts[message.metadata.dst_node_id]
             since = time.perf_counter()

@@ -26,7 +26,7 @@ from fedstride.tasks.models import numerics
 from fedstride.tasks.models.frozen_choice import fixed_norms
 from fedstride.tasks.spec import Target
 
-from .batches import Batch, Batches, Chosen, mean_losses
+from .batches import Batch, Batches, ChosenExamples, mean_losses
 from .captured_graphs import Steps
 from .client_draws import draws_of
 from .clients import Started, Trained, Weights, key
@@ -34,7 +34,7 @@ from .network import Network
 
 
 def train_together(
-    clients: Sequence[Started], only_steps: int | None = None, kept: Kept | None = None
+    clients: Sequence[Started], only_steps: int | None = None, kept: KeptTrainings | None = None
 ) -> list[Trained]:
     """Train clients with the same key; the results are in their order.
 
@@ -49,7 +49,7 @@ def train_together(
     return [trained[i] for i in range(len(clients))]
 
 
-class Kept:
+class KeptTrainings:
     """The last trainings on a GPU. One of the same form is done in the memory of the earlier one.
 
     So its steps can be graphs. A training with examples that do not stay on the device, or with random changes
@@ -175,9 +175,9 @@ class _Training:
     def _given(self, counts: Sequence[int], inputs: Sequence[torch.Tensor]) -> None:
         """A step whose inputs are all tensors."""
         rows, mask, rate, number = inputs
-        self._step(Chosen(rows, mask, counts), rate, number)
+        self._step(ChosenExamples(rows, mask, counts), rate, number)
 
-    def _step(self, chosen: Chosen, rate: float | torch.Tensor, number: int | torch.Tensor) -> None:
+    def _step(self, chosen: ChosenExamples, rate: float | torch.Tensor, number: int | torch.Tensor) -> None:
         """One step of the first clients, which all have one."""
         count, batch = len(chosen.mask), self.batches.taken(chosen, number)
         parameters = {n: p[:count].detach().requires_grad_() for n, p in self.weights.parameters.items()}

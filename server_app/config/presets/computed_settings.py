@@ -16,8 +16,8 @@ from fedstride.errors import ConfigError
 from fedstride.tasks.registry import MODELS, PARTITIONS, TASKS
 
 from . import facts_of_papers, vocabulary
-from .facts_of_papers import Source
-from .vocabulary import METHOD_TABLES, Method, method_of
+from .facts_of_papers import PaperSource
+from .vocabulary import METHOD_TABLES, MethodParts, method_of
 
 SECTIONS = ("client", "screening")
 """Parts of a configuration whose settings do not depend on the choices of a preset."""
@@ -27,11 +27,11 @@ PARTS = {table.group: table for table in (TASKS, MODELS, PARTITIONS)}
 
 
 @dataclass(frozen=True)
-class Value:
+class PresetValue:
     """A value of a preset, where it comes from, and why we chose it (empty for a value of the paper)."""
 
     value: Any
-    source: Source
+    source: PaperSource
     why: str = ""
 
 
@@ -54,8 +54,8 @@ class Preset:
     """An experiment of a paper as a preset."""
 
     name: str  # <paper>/<experiment>
-    values: Mapping[str, Value]  # by key: rounds, client.lr, partition.alpha, fedlws.beta, ...
-    method: Method  # of the run if no other is chosen
+    values: Mapping[str, PresetValue]  # by key: rounds, client.lr, partition.alpha, fedlws.beta, ...
+    method: MethodParts  # of the run if no other is chosen
     lines: tuple[PaperMethod, ...]
     entry: Mapping[str, Any]  # as in experiments.yaml
 
@@ -122,29 +122,29 @@ def preset(name: str) -> Preset:
     return Preset(name, values, method, lines, entry)
 
 
-def _values(name: str) -> dict[str, Value]:
+def _values(name: str) -> dict[str, PresetValue]:
     """What the paper states, then our choices, in the order of their file."""
     paper, _, short = name.partition("/")
     values = {
-        key: Value(value, Source.PAPER)
+        key: PresetValue(value, PaperSource.PAPER)
         for key, value in vocabulary.stated(facts_of_papers.experiment(name)).items()
     }
     for choice in facts_of_papers.chosen(paper):
         if choice.fits(short, {key: setting.value for key, setting in values.items()}):
             value = choice.value if choice.has_value else values[choice.key].value
-            values[choice.key] = Value(value, choice.source, choice.why)
+            values[choice.key] = PresetValue(value, choice.source, choice.why)
     if "client.local_steps" in values:  # 2D-LRD has its own key for the number of mini-batches
         values["two_d_lrd.local_steps"] = values["client.local_steps"]
     return {key: setting for key, setting in values.items() if _belongs(key, values)}
 
 
-def _belongs(key: str, values: Mapping[str, Value]) -> bool:
+def _belongs(key: str, values: Mapping[str, PresetValue]) -> bool:
     """Whether a key of a task, model or partition is a setting of the chosen one."""
     group, _, setting = key.partition(".")
     return group not in PARTS or not setting or setting in PARTS[group].all_fields(values[group].value)
 
 
-def _own_method(name: str, values: Mapping[str, Value]) -> str | None:
+def _own_method(name: str, values: Mapping[str, PresetValue]) -> str | None:
     """The paper's own method, else the first one of the experiment; None if no part of this version is one."""
     if "method" in values:
         return str(values["method"].value)
@@ -155,7 +155,7 @@ def _own_method(name: str, values: Mapping[str, Value]) -> str | None:
 
 
 def _overrides(
-    name: str, settings: Mapping[str, Any], variant: str | None, default: Method
+    name: str, settings: Mapping[str, Any], variant: str | None, default: MethodParts
 ) -> tuple[str, ...] | None:
     method = method_of(name)
     if method is None:

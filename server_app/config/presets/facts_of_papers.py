@@ -7,7 +7,7 @@
                  partition, task.normalisation), `PART.KEY` for a setting of a method (fedlws.beta), or `method`.
                  Without `value`, the entry only says that a value of experiments.yaml is not the paper's own
                  statement. `when` restricts it: patterns of the experiment's name, or values of other keys.
-                 `source` is one of `Source`.
+                 `source` is one of `PaperSource`.
     impossible:  experiments that are not one run of this version, by name or pattern, with the reason.
 """
 
@@ -30,7 +30,7 @@ UNSTATED = "unstated"
 """The value of a setting that a paper does not state."""
 
 
-class Source(StrEnum):
+class PaperSource(StrEnum):
     """Where a value comes from."""
 
     PAPER = "paper"  # the paper states it
@@ -40,14 +40,14 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True)
-class Choice:
+class PaperChoice:
     """A value that we chose, or a remark on where a value comes from (`has_value` is false)."""
 
     key: str
     value: Any
     has_value: bool
     when: Mapping[str, tuple[Any, ...]]
-    source: Source
+    source: PaperSource
     why: str
 
     def fits(self, name: str, values: Mapping[str, Any]) -> bool:
@@ -80,15 +80,15 @@ def experiment(name: str) -> dict[str, Any]:
 
 
 @cache
-def chosen(paper: str) -> tuple[Choice, ...]:
+def chosen(paper: str) -> tuple[PaperChoice, ...]:
     """Our choices for a paper, in the order of its file."""
     return tuple(
-        Choice(
+        PaperChoice(
             key=entry["key"],
             value=entry.get("value"),
             has_value="value" in entry,
             when={key: tuple(v) if isinstance(v, list) else (v,) for key, v in entry.get("when", {}).items()},
-            source=Source(entry["source"]),
+            source=PaperSource(entry["source"]),
             why=entry["why"],
         )
         for entry in _read(paper)["chosen"]

@@ -117,7 +117,7 @@ def _local(entry: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Method:
+class MethodParts:
     """A method of a paper as parts: strategies (base first), client rule, objective, calibration."""
 
     strategies: tuple[str, ...]
@@ -157,7 +157,7 @@ class Method:
         return next(group for group, name in self.choices.items() if name == part)
 
 
-def method_of(name: str) -> Method | None:
+def method_of(name: str) -> MethodParts | None:
     """The parts of a method such as `fedprox+fedlws`; None if a part of it does not exist."""
     base, client, objective, calibration = "fedavg", "sgd", "plain", "none"
     wrappers: list[str] = []
@@ -178,7 +178,7 @@ def method_of(name: str) -> Method | None:
             calibration = part
         else:
             return None
-    return Method((base, *wrappers), client, objective, calibration, settings)
+    return MethodParts((base, *wrappers), client, objective, calibration, settings)
 
 
 def parameters(name: str, settings: Mapping[str, Any], variant: str | None = None) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _constant_mu(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"mu0": settings["mu"], "a1": 0, "a2": 0, **settings}
 
 
-def _is_default(method: Method, settings: Mapping[str, Any]) -> bool:
+def _is_default(method: MethodParts, settings: Mapping[str, Any]) -> bool:
     defaults = {key: field.default for part, table in method.parts for key, field in table.fields(part).items()}
     return all(defaults.get(PARAMETERS.get(key, key), value) == value for key, value in settings.items())
 

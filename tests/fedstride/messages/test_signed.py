@@ -15,7 +15,7 @@ from fedstride.messages.signed_runs import (
     DOMAIN,
     MessageContent,
     MessageForm,
-    Signed,
+    SignedTerms,
     Terms,
     load,
     parse_body,
@@ -134,7 +134,7 @@ def test_a_text_that_is_no_signed_run(text: object) -> None:
 
 
 def test_a_signed_run_travels_as_one_line() -> None:
-    found = Signed(TERMS, f"fpk_{'0' * 32}", f"{'A' * 86}==", TERMS.body())
+    found = SignedTerms(TERMS, f"fpk_{'0' * 32}", f"{'A' * 86}==", TERMS.body())
     assert load(found.dump()) == found and "\n" not in found.dump()
     for bad in (found._replace(key="fpk"), found._replace(signature="A")):
         with pytest.raises(ConfigError, match="another form"):

@@ -213,7 +213,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_with_all_rows_must_have_the_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(news, "AG_FILES", (news.Whole(2, "0" * 32), news.Whole(2, "0" * 32)))
+    monkeypatch.setattr(news, "AG_FILES", (news.PublishedFile(2, "0" * 32), news.PublishedFile(2, "0" * 32)))
     write(tmp_path / "ag_news_csv" / "train.csv", [(1, "a", "b")])
     write(tmp_path / "ag_news_csv" / "test.csv", [(1, "a", "b")] * 2)
     assert "test.csv is damaged: it does not have the published MD5" in refused("ag_news", tmp_path)

@@ -17,7 +17,7 @@ from fedstride.errors import ConfigError
 from lab.attacks.attacking_grid import attackers_of
 from lab.attacks.judge import Judge
 from lab.attacks.rules import drawn_order
-from lab.attacks.worst_update import WITHIN_THE_BOUND, Known, Worst, directions, longest
+from lab.attacks.worst_update import WITHIN_THE_BOUND, KnownToAttackers, WorstUpdate, directions, longest
 from server_app.config.attacks import ATTACKS
 from server_app.config.compose import compose
 from server_app.records.line_files import read_lines
@@ -28,10 +28,10 @@ VECTORS = arrays(np.float64, 6, elements=st.floats(-10, 10, width=32))
 SMALL_RUN = ("task=mnist5k", "model=mlp", "model.width=8", "clients=5", "rounds=3", "attack=worst")
 
 
-def known(seed: int = 0, size: int = 6, clients: int = 3) -> Known:
+def known(seed: int = 0, size: int = 6, clients: int = 3) -> KnownToAttackers:
     rng = np.random.default_rng(seed)
     own, running, random, *honest = rng.standard_normal((3 + clients, size))
-    return Known(own, list(honest), running, random)
+    return KnownToAttackers(own, list(honest), running, random)
 
 
 # ---------------------------------------------------------------- candidates
@@ -57,15 +57,15 @@ def test_the_other_directions_are_beside_the_mean_and_a_little_along_it() -> Non
 
 @given(VECTORS, VECTORS, VECTORS, VECTORS)
 def test_every_direction_has_length_one(own: Any, other: Any, running: Any, random: Any) -> None:
-    found = directions(Known(own, [other], running, random))
+    found = directions(KnownToAttackers(own, [other], running, random))
     assert all(np.linalg.norm(each) == pytest.approx(1.0) for each in found)
     assert len(found) <= 13 and all(np.isfinite(each).all() for each in found)
 
 
 def test_no_direction_of_length_zero() -> None:
     zero = np.zeros(3)
-    assert directions(Known(zero, [zero, zero], zero, zero)) == []
-    assert len(directions(Known(np.ones(3), [zero], zero, zero))) == 2
+    assert directions(KnownToAttackers(zero, [zero, zero], zero, zero)) == []
+    assert len(directions(KnownToAttackers(np.ones(3), [zero], zero, zero))) == 2
 
 
 # ---------------------------------------------------------------- the bound
@@ -168,4 +168,4 @@ def test_places_are_other_clients() -> None:
 
 
 def test_worst_is_its_class() -> None:
-    assert isinstance(ATTACKS.make(ATTACKS.config("worst")()), Worst)
+    assert isinstance(ATTACKS.make(ATTACKS.config("worst")()), WorstUpdate)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
 from fedstride.messages.app_signatures import decode
-from fedstride.messages.signed_runs import DAY, Signed, Terms, load, to_sign
+from fedstride.messages.signed_runs import DAY, SignedTerms, Terms, load, to_sign
 from lab.cli.main import app
 from lab.deployment.app_signing import new_key
 from lab.deployment.run_signing import RunSigner
@@ -38,7 +38,7 @@ def config(*overrides: str) -> Config:
     return compose([*SMALL, "rounds=2", *overrides])
 
 
-def signed(key: Path, *overrides: str, **options: Any) -> Signed:
+def signed(key: Path, *overrides: str, **options: Any) -> SignedTerms:
     return load(RunSigner(key, **options).sign(config(*overrides), b"bundle", GIVEN))
 
 

@@ -138,10 +138,10 @@ def test_a_worker_that_is_killed_while_it_waits_is_replaced(pool: Pool) -> None:
 
 
 def test_without_any_worker_the_jobs_fail(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: processes.Template, number: int) -> Any:
+    def full(self: processes.WorkerTemplate, number: int) -> Any:
         raise OSError("Resource temporarily unavailable")
 
-    monkeypatch.setattr(processes.Template, "make", full)
+    monkeypatch.setattr(processes.WorkerTemplate, "make", full)
     failed = [submit(pool, "kill", signal.SIGKILL) for _ in range(2)]
     rest = [submit(pool, "double", number) for number in range(3)]
     for future in failed:
@@ -154,24 +154,24 @@ def test_without_any_worker_the_jobs_fail(pool: Pool, monkeypatch: pytest.Monkey
 
 
 def test_fewer_workers_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    make = processes.Template.make
+    make = processes.WorkerTemplate.make
 
-    def some(self: processes.Template, number: int) -> Any:
+    def some(self: processes.WorkerTemplate, number: int) -> Any:
         if number >= 1:
             raise OSError("Resource temporarily unavailable")
         return make(self, number)
 
-    monkeypatch.setattr(processes.Template, "make", some)
+    monkeypatch.setattr(processes.WorkerTemplate, "make", some)
     with Pool(work, 3) as pool:
         assert pool.started == 1
         assert result(pool, "double", 3) == 6
 
 
 def test_no_worker_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: processes.Template, number: int) -> Any:
+    def full(self: processes.WorkerTemplate, number: int) -> Any:
         raise OSError("Resource temporarily unavailable")
 
-    monkeypatch.setattr(processes.Template, "make", full)
+    monkeypatch.setattr(processes.WorkerTemplate, "make", full)
     with pytest.raises(OSError, match="temporarily unavailable"):
         Pool(work, 2)
 

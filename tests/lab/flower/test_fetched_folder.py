@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fedstride.errors import RunError
-from lab.flower.fetched_folder import Parcel, unpacking
+from lab.flower.fetched_folder import FetchedFile, unpacking
 from superlink.run_folder_stream import PIECE, Files
 
 
@@ -55,9 +55,9 @@ def stream(source: Path) -> bytes:
     return body
 
 
-def take(sent: bytes, to: Path, size: int = 70_001) -> Parcel:
+def take(sent: bytes, to: Path, size: int = 70_001) -> FetchedFile:
     with unpacking(to) as folder:
-        parcel = Parcel(folder)
+        parcel = FetchedFile(folder)
         for start in range(0, len(sent), size):
             parcel.take(sent[start : start + size])
         if not parcel.complete:
@@ -202,7 +202,7 @@ TOO_MUCH = {
 def took(sent: bytes, to: Path) -> int:
     """Take the stream with an allowance of 10 MB, looking at the folder all the time."""
     with unpacking(to) as folder:
-        parcel = Parcel(folder, most_bytes=10**7)
+        parcel = FetchedFile(folder, most_bytes=10**7)
         for start in range(0, len(sent), 70_001):
             parcel.take(sent[start : start + 70_001])
             written = list(folder.rglob("*"))
@@ -222,5 +222,5 @@ def test_what_is_too_much_is_refused_before_it_is_written(what: str, tmp_path: P
 
 def test_a_file_that_the_disk_has_no_room_for_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="there is no room"), unpacking(tmp_path / "run") as folder:
-        Parcel(folder, most_bytes=2**62).take(b'{"file": "a", "size": 1152921504606846976}\n')
+        FetchedFile(folder, most_bytes=2**62).take(b'{"file": "a", "size": 1152921504606846976}\n')
     assert list(tmp_path.iterdir()) == []

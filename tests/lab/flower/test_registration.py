@@ -10,7 +10,7 @@ from fedstride.errors import ConfigError, RunError
 from lab.deployment.certificates import make
 from lab.flower.flower_command import free_port
 from lab.flower.registration import public_keys, register
-from lab.flower.superlink_choice import Target
+from lab.flower.superlink_choice import ChosenSuperLink
 
 
 @pytest.fixture
@@ -23,12 +23,12 @@ def test_what_is_no_key_of_an_elliptic_curve(tmp_path: Path) -> None:
     other = tmp_path / "other.pub"
     other.write_bytes(b"ecdsa-sha2-nistp384 AAAA\n")
     with pytest.raises(ConfigError, match=r"other\.pub is not the public key of a node"):
-        register(Target("tls", "127.0.0.1:8000"), other)
+        register(ChosenSuperLink("tls", "127.0.0.1:8000"), other)
 
 
 def test_a_superlink_that_is_not_there(key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
-    target = Target("tls", f"127.0.0.1:{free_port()}", insecure=True)
+    target = ChosenSuperLink("tls", f"127.0.0.1:{free_port()}", insecure=True)
     with pytest.raises(RunError, match=r"a was not registered at 127\.0\.0\.1:\d+: no process listens"):
         register(target, key)
 

@@ -25,7 +25,7 @@ from fedstride.messages.app_signatures import RUN_CONFIG
 from lab.cli import main as cli
 from lab.flower import submission
 from lab.flower.submission import follow, submit
-from lab.flower.superlink_choice import Target
+from lab.flower.superlink_choice import ChosenSuperLink
 from lab.flower.superlink_requests import Listed
 
 LOG = [
@@ -79,13 +79,13 @@ class Scripted:
 
 
 @pytest.fixture
-def connected(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scripted], Target]:
+def connected(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scripted], ChosenSuperLink]:
     """Makes this connection the one that `follow` opens."""
     monkeypatch.setattr(submission, "PAUSE_SECONDS", 0.0)
 
-    def use(scripted: Scripted) -> Target:
+    def use(scripted: Scripted) -> ChosenSuperLink:
         monkeypatch.setattr(submission, "control", lambda target: contextlib.nullcontext(scripted))
-        return Target("tls", "127.0.0.1:8000")
+        return ChosenSuperLink("tls", "127.0.0.1:8000")
 
     return use
 
@@ -102,7 +102,7 @@ def pieces(*lines: str) -> list[Any]:
 # ---------------------------------------------------------------- submitting
 
 
-def test_the_overrides_arrive_unchanged(connected: Callable[[Scripted], Target]) -> None:
+def test_the_overrides_arrive_unchanged(connected: Callable[[Scripted], ChosenSuperLink]) -> None:
     given = ["strategy=fedlws", "out='/srv/it\\'s \\\\ here'", 'name="ä 😀 \x7f"', "model=mlp"]
     scripted = Scripted([], start=["7"])
     assert submit(connected(scripted), given) == "7"
@@ -110,7 +110,7 @@ def test_the_overrides_arrive_unchanged(connected: Callable[[Scripted], Target])
     assert "@" in scripted.config[wire.SUBMISSION] and RUN_CONFIG not in scripted.config
 
 
-def test_a_run_that_arrived_though_the_answer_did_not(connected: Callable[[Scripted], Target]) -> None:
+def test_a_run_that_arrived_though_the_answer_did_not(connected: Callable[[Scripted], ChosenSuperLink]) -> None:
     """It is found by its mark; without it, the error is raised."""
     scripted = Scripted([], start=[RunError("the connection broke")])
     target = connected(scripted)
@@ -123,7 +123,7 @@ def test_a_run_that_arrived_though_the_answer_did_not(connected: Callable[[Scrip
 # ---------------------------------------------------------------- following
 
 
-def test_a_completed_run(connected: Callable[[Scripted], Target]) -> None:
+def test_a_completed_run(connected: Callable[[Scripted], ChosenSuperLink]) -> None:
     """The pieces of the log may end inside a line; the last line may have no end."""
     shown: list[str] = []
     text = "\n".join(LOG)
@@ -147,14 +147,16 @@ def test_a_completed_run(connected: Callable[[Scripted], Target]) -> None:
     ],
 )
 def test_lines_of_flower_that_say_nothing_are_left_out(
-    connected: Callable[[Scripted], Target], line: str, is_shown: bool
+    connected: Callable[[Scripted], ChosenSuperLink], line: str, is_shown: bool
 ) -> None:
     shown: list[str] = []
     follow(connected(Scripted([pieces(line, *LOG)], [listed("finished:completed")])), "7", shown.append)
     assert len(shown) == 3 + is_shown
 
 
-def test_a_broken_connection_is_continued_without_repeated_lines(connected: Callable[[Scripted], Target]) -> None:
+def test_a_broken_connection_is_continued_without_repeated_lines(
+    connected: Callable[[Scripted], ChosenSuperLink],
+) -> None:
     """Also one that breaks inside a line."""
     shown: list[str] = []
     whole = [*pieces(LOG[0]), LOG[1][:10], LOG[1][10:] + "\n", *pieces(LOG[2])]
@@ -168,14 +170,14 @@ def test_a_broken_connection_is_continued_without_repeated_lines(connected: Call
     assert [after for kind, after in scripted.asked if kind == "log"] == [0.0, 2.0, 2.0, 3.0, 4.0]
 
 
-def test_a_superlink_that_is_unreachable(connected: Callable[[Scripted], Target]) -> None:
+def test_a_superlink_that_is_unreachable(connected: Callable[[Scripted], ChosenSuperLink]) -> None:
     scripted = Scripted([RunError("it is gone")])
     with pytest.raises(RunError, match=r"run 7 can no longer be followed \(it is gone\); it may still continue"):
         follow(connected(scripted), "7", print)
     assert len(scripted.asked) == submission.ATTEMPTS
 
 
-def test_a_superlink_without_the_run(connected: Callable[[Scripted], Target]) -> None:
+def test_a_superlink_without_the_run(connected: Callable[[Scripted], ChosenSuperLink]) -> None:
     with pytest.raises(ConfigError, match="has no run 7"):
         follow(connected(Scripted([ConfigError("it has no run 7")])), "7", print)
 
@@ -195,7 +197,7 @@ def test_a_superlink_without_the_run(connected: Callable[[Scripted], Target]) ->
     ],
 )
 def test_a_run_that_is_not_completed(
-    connected: Callable[[Scripted], Target], status: str, details: str, log: list[str], reason: str
+    connected: Callable[[Scripted], ChosenSuperLink], status: str, details: str, log: list[str], reason: str
 ) -> None:
     done = follow(connected(Scripted([pieces(*log)], [listed(status, details)])), "7", print)
     assert (done.completed, done.final) == (False, "")
@@ -240,7 +242,7 @@ def test_an_invalid_request_gives_one_line_and_exit_code_2(
 
 
 def test_the_last_lines(
-    connected: Callable[[Scripted], Target],
+    connected: Callable[[Scripted], ChosenSuperLink],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -257,7 +259,7 @@ def test_the_last_lines(
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_prints_how_to_follow_or_stop_the_run(
-    connected: Callable[[Scripted], Target],
+    connected: Callable[[Scripted], ChosenSuperLink],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedstride.errors import ConfigError
-from lab.flower.flower_command import Connection, toml_string
+from lab.flower.flower_command import FlowerConnection, toml_string
 from lab.flower.superlink_choice import at_address, named
 
 
@@ -78,4 +78,7 @@ def test_invalid_addresses(address: str) -> None:
 def test_toml_strings() -> None:
     for text in ('a"b\\c', "ä 😀", "\x7f\t\n", "'"):
         assert tomllib.loads(f"x = {toml_string(text)}")["x"] == text
-    assert tomllib.loads(Connection("a", "b:1").toml())["superlink"]["a"] == {"address": "b:1", "insecure": True}
+    assert tomllib.loads(FlowerConnection("a", "b:1").toml())["superlink"]["a"] == {
+        "address": "b:1",
+        "insecure": True,
+    }

@@ -29,7 +29,7 @@ from flwr.proto.run_pb2 import Run, RunStatus
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE, PROTOBUF_STREAM_MEDIA_TYPE
 
 from fedstride.errors import ConfigError, RunError
-from lab.flower.superlink_choice import Target
+from lab.flower.superlink_choice import ChosenSuperLink
 from lab.flower.superlink_requests import Control, control
 from superlink import token
 
@@ -66,7 +66,7 @@ def ask() -> Iterator[Ask]:
         server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), Answers))
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         stack.callback(server.shutdown)
-        target = Target("local", f"127.0.0.1:{server.server_port}", insecure=True)
+        target = ChosenSuperLink("local", f"127.0.0.1:{server.server_port}", insecure=True)
         connection = stack.enter_context(control(target))
 
         vars(connection)["server"] = server
@@ -150,7 +150,7 @@ def test_a_log_that_ends_within_a_piece_broke_off(ask: Ask) -> None:
 
 def test_what_is_no_certificate_is_named(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("not a certificate")
-    target = Target("tls", "127.0.0.1:1", root_certificates=tmp_path / "ca.crt")
+    target = ChosenSuperLink("tls", "127.0.0.1:1", root_certificates=tmp_path / "ca.crt")
     with pytest.raises(ConfigError, match=r"ca\.crt is not a CA's certificate .*name the SuperLink's ca\.crt"):
         control(target).__enter__()
 
@@ -208,7 +208,7 @@ def test_registered_nodes_are_listed_by_name(ask: Ask) -> None:
 def test_the_token_of_the_address_is_sent(ask: Ask, flower_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the SuperLink that wrote it, to no other, and not where a redirect points."""
     server = vars(ask(list_runs=good(ListRunsResponse())))["server"]
-    target = Target("local", f"127.0.0.1:{server.server_port}", insecure=True)
+    target = ChosenSuperLink("local", f"127.0.0.1:{server.server_port}", insecure=True)
     path = token.place(f"localhost:{server.server_port}")
     written = token.renew(path)
     with control(target) as connection:
@@ -248,7 +248,7 @@ def test_a_proxy_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, v
     for name, text in variables.items():
         monkeypatch.setenv(name, text)
     expected = pytest.raises(ConfigError, match=r"^the proxy that the environment names .*SOCKS.*NO_PROXY")
-    with expected, control(Target("", "superlink.example:8000")):
+    with expected, control(ChosenSuperLink("", "superlink.example:8000")):
         pass
 
 
@@ -262,5 +262,5 @@ def test_a_token_is_sent_in_plain_text_to_the_loopback_only(monkeypatch: pytest.
     token.renew(path)
     monkeypatch.setenv("FEDSTRIDE_TOKEN_FILE", str(path))
     with pytest.raises(ConfigError, match=r"would be sent in plain text to 192\.0\.2\.7:8000: use TLS"):
-        Target("", "192.0.2.7:8000", insecure=True).headers()
-    assert Target("", "192.0.2.7:8000").headers().keys() == {"fedstride-token"}
+        ChosenSuperLink("", "192.0.2.7:8000", insecure=True).headers()
+    assert ChosenSuperLink("", "192.0.2.7:8000").headers().keys() == {"fedstride-token"}

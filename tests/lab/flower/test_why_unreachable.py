@@ -20,7 +20,7 @@ from lab.deployment.certificates import make
 from lab.flower import why_unreachable
 from lab.flower.flower_command import free_port
 from lab.flower.submission import submit
-from lab.flower.superlink_choice import Target, at_address, named
+from lab.flower.superlink_choice import ChosenSuperLink, at_address, named
 from lab.flower.why_unreachable import UNREACHABLE, explained, why
 
 pytestmark = pytest.mark.slow
@@ -79,9 +79,9 @@ def serving(handler: type[SuperLinkLike], certificate: Path | None = None) -> It
         server.shutdown()
 
 
-def target(address: str, trusted: Path | None = None, *, insecure: bool | None = None) -> Target:
+def target(address: str, trusted: Path | None = None, *, insecure: bool | None = None) -> ChosenSuperLink:
     insecure = trusted is None if insecure is None else insecure
-    return Target("x", address, insecure, trusted)
+    return ChosenSuperLink("x", address, insecure, trusted)
 
 
 def test_a_superlink_that_answers(certificates: Path) -> None:

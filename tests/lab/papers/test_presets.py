@@ -22,7 +22,7 @@ from server_app.config.conf import conf_dir
 from server_app.config.keys import chain, label
 from server_app.config.presets import facts_of_papers
 from server_app.config.presets.computed_settings import impossible, names, preset
-from server_app.config.presets.facts_of_papers import Source
+from server_app.config.presets.facts_of_papers import PaperSource
 from server_app.config.presets.vocabulary import method_of, weighted
 from server_app.config.schema import Config
 
@@ -98,7 +98,7 @@ def test_unknown_names_give_similar_names() -> None:
 def test_choices_are_about_open_values_only() -> None:
     for paper in facts_of_papers.papers():
         for choice in facts_of_papers.chosen(paper):
-            assert choice.source is not Source.PAPER
+            assert choice.source is not PaperSource.PAPER
             fitting = [name for name in names() if name.startswith(f"{paper}/")]
             used = [preset(name).values.get(choice.key) for name in fitting]
             assert any(v is not None and (v.why, v.source) == (choice.why, choice.source) for v in used), choice
@@ -117,10 +117,10 @@ def test_a_preset_has_the_values_of_the_paper(name: str) -> None:
     for field, (key, read) in FIELDS.items():
         if number(entry[field]):
             assert read(settings) == entry[field], field
-            inferred = field in entry.get("inferred", ()) or made.values[key].source is Source.INFERRED
-            assert made.values[key].source is (Source.INFERRED if inferred else Source.PAPER), field
+            inferred = field in entry.get("inferred", ()) or made.values[key].source is PaperSource.INFERRED
+            assert made.values[key].source is (PaperSource.INFERRED if inferred else PaperSource.PAPER), field
         else:
-            assert made.values[key].source is not Source.PAPER, field
+            assert made.values[key].source is not PaperSource.PAPER, field
     _same_place(entry, settings, made.values)
     _same_training(entry, settings, made.values)
     _same_method(entry, settings)
@@ -133,7 +133,7 @@ def _same_place(entry: Mapping[str, Any], settings: Config, values: Mapping[str,
     for field, key in (("dataset", "task"), ("model", "model")):
         has, wanted = getattr(settings, key).name, entry[field]
         if wanted == "unstated":
-            assert values[key].source is not Source.PAPER
+            assert values[key].source is not PaperSource.PAPER
         else:
             assert has.replace("_", "") == OTHER_NAMES.get(wanted, wanted).replace("_", "")
     if entry["model"] == "mlp2_25":
@@ -144,7 +144,7 @@ def _same_place(entry: Mapping[str, Any], settings: Config, values: Mapping[str,
     assert partition_misfits({"scheme": "unstated", **plain}, settings) == []
     for key in ("alpha", "exponent"):
         if key in wanted and not number(wanted[key]):
-            assert values[f"partition.{key}"].source is not Source.PAPER
+            assert values[f"partition.{key}"].source is not PaperSource.PAPER
 
 
 def _same_training(entry: Mapping[str, Any], settings: Config, values: Mapping[str, Any]) -> None:
@@ -155,10 +155,10 @@ def _same_training(entry: Mapping[str, Any], settings: Config, values: Mapping[s
     elif number(local.get("iterations")):
         assert settings.client.local_steps == local["iterations"]
     else:
-        assert values["client.local_steps"].source is not Source.PAPER
+        assert values["client.local_steps"].source is not PaperSource.PAPER
     match entry["lr_decay"]:
         case "unstated":
-            assert values["client.lr_decay"].source is Source.UNSTATED
+            assert values["client.lr_decay"].source is PaperSource.UNSTATED
         case "none":
             assert settings.client.lr_decay == 1.0
         case decay:
@@ -168,7 +168,7 @@ def _same_training(entry: Mapping[str, Any], settings: Config, values: Mapping[s
     assert has or label(settings) in ("fedalr",)
     images = settings.task.name not in ("ag_news", "sogou_news", "amazon_review", "speech_commands")
     assert ("task.normalisation" in values) == ("task.augmentation" in values) == images
-    assert all(values[key].source is not Source.PAPER for key in values if key.startswith("task."))
+    assert all(values[key].source is not PaperSource.PAPER for key in values if key.startswith("task."))
 
 
 def _same_method(entry: Mapping[str, Any], settings: Config) -> None:

@@ -13,19 +13,19 @@ import pytest
 
 from fedstride import Setting
 from fedstride.errors import ConfigError
-from lab.python.notebook_definitions import HERE, Definitions, Source, is_source, used_names
+from lab.python.notebook_definitions import HERE, CellSource, Definitions, is_source, used_names
 
 
-def session(*cells: str) -> tuple[dict[str, Any], list[Source]]:
+def session(*cells: str) -> tuple[dict[str, Any], list[CellSource]]:
     """The names and sources of a session that has executed these cells, one after the other."""
     texts = [textwrap.dedent(cell) for cell in cells]
     names: dict[str, Any] = {"__name__": HERE}
     for text in texts:
         exec(compile(text, "cell", "exec", dont_inherit=True), names)
-    return names, [Source(text, ast.parse(text).body) for text in reversed(texts)]
+    return names, [CellSource(text, ast.parse(text).body) for text in reversed(texts)]
 
 
-def written(name: str, *cells: str, also: Sequence[Source] = ()) -> dict[str, Any]:
+def written(name: str, *cells: str, also: Sequence[CellSource] = ()) -> dict[str, Any]:
     """The names of the file with this definition."""
     names, sources = session(*cells)
     together = Definitions(names, [*also, *sources])
@@ -87,7 +87,7 @@ def test_an_edited_definition_is_the_newest_that_was_executed() -> None:
     cells = ["def f():\n    return 1", "def f():\n    return 2"]
     broken = "1 / 0\ndef f():\n    return 3"
     assert written("f", *cells)["f"]() == 2
-    assert written("f", *cells, also=[Source(broken, ast.parse(broken).body)])["f"]() == 2
+    assert written("f", *cells, also=[CellSource(broken, ast.parse(broken).body)])["f"]() == 2
 
 
 def test_another_name_for_a_definition_and_a_star_import() -> None:

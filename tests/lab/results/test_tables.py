@@ -12,7 +12,7 @@ from lab.results import tables
 from lab.results.formats import Grid, TableFormat, text, write
 from lab.results.grouping import describe, differing, newest, plain, setting_values
 from lab.results.run_folders import Run, load
-from lab.results.tables import Comparison, Statistic
+from lab.results.tables import Statistic, TableComparison
 
 
 def seeds(tmp_path: Path, *accuracy: list[float | None], strategy: str = "fedavg") -> list[Run]:
@@ -23,11 +23,11 @@ def seeds(tmp_path: Path, *accuracy: list[float | None], strategy: str = "fedavg
     ]
 
 
-def compare(runs: list[Run], metric: str = "test/accuracy", statistic: Statistic | None = None) -> Comparison:
+def compare(runs: list[Run], metric: str = "test/accuracy", statistic: Statistic | None = None) -> TableComparison:
     return tables.compare(runs, metric, statistic)
 
 
-def only(made: Comparison) -> tuple[float, float | None, int, int]:
+def only(made: TableComparison) -> tuple[float, float | None, int, int]:
     """The numbers of a table with one cell."""
     (cell,) = made.cells.values()
     return cell.mean, cell.std, cell.n, cell.of
@@ -323,7 +323,7 @@ def test_invalid_requests_are_refused_with_the_allowed_values(tmp_path: Path, ma
 # ---------------------------------------------------------------- formats
 
 
-def two(tmp_path: Path) -> Comparison:
+def two(tmp_path: Path) -> TableComparison:
     """fedavg 90, 92 and two_d_lrd 80 % at alpha 0.1; fedavg 95 % at alpha 1."""
     runs = [
         load(make(tmp_path / "1", config("strategy=fedavg"), [0.90])),

@@ -15,11 +15,11 @@ from flwr.app import RecordDict
 from memory import BUNDLE, MemoryLink, Site, answered, bundled, sha
 
 from fedstride.error_kinds import ErrorKind, Fault
-from fedstride.flower.for_nodes.connection import Bundle, Run
+from fedstride.flower.for_nodes.connection import AnnouncedRun, Bundle
 from fedstride.messages import wire
 from lab.deployment.app_signing import new_key, sign
 from node.apps import installed_apps
-from node.apps.installed_apps import App, Apps
+from node.apps.installed_apps import Apps, InstalledApp
 from node.apps.trusted_keys import trusted_keys
 from node.log.log_lines import RefusedError
 from node.log.verification import read
@@ -93,9 +93,9 @@ def test_the_signatures_of_flowers_app_store_count(tmp_path: Path, key: Path) ->
 # ---------------------------------------------------------------- the copy
 
 
-def made(tmp_path: Path, bundle: bytes = BUNDLE) -> tuple[Apps, App]:
+def made(tmp_path: Path, bundle: bytes = BUNDLE) -> tuple[Apps, InstalledApp]:
     found = Apps(tmp_path / "apps", None)
-    return found, found.of(Run(1, 1, sha(bundle), {}), Bundle(bundle, {}))
+    return found, found.of(AnnouncedRun(1, 1, sha(bundle), {}), Bundle(bundle, {}))
 
 
 def test_the_copy_is_read_only_and_has_its_bytecode(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_copy_that_was_changed_is_made_again(tmp_path: Path, change: str) -> N
 def test_a_folder_that_cannot_be_written_refuses_the_message(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file in the way")
     found = Apps(tmp_path / "home/apps", None)
-    app = found.of(Run(1, 1, sha(BUNDLE), {}), Bundle(BUNDLE, {}))
+    app = found.of(AnnouncedRun(1, 1, sha(BUNDLE), {}), Bundle(BUNDLE, {}))
     with pytest.raises(RefusedError, match="this node cannot unpack the app: "):
         found.unpacked(app)
 
@@ -243,7 +243,7 @@ def test_an_app_that_edits_the_copy_of_another_changes_nothing_of_its_next_messa
     """As an app can where the kernel does not confine it: it has the node's user."""
     found, app = made(tmp_path)
     other = bundled({"acts.py": b"# another app\n", "pyproject.toml": MANIFEST})
-    second = found.of(Run(2, 1, sha(other), {}), Bundle(other, {}))
+    second = found.of(AnnouncedRun(2, 1, sha(other), {}), Bundle(other, {}))
     mine, theirs = found.unpacked(app), found.unpacked(second)
     for file in (theirs / "acts.py", *theirs.glob("__pycache__/*.pyc")):
         os.chmod(file, 0o600)

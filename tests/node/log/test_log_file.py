@@ -17,15 +17,15 @@ from fedstride.errors import ConfigError
 from lab.cli.main import app
 from node import node_command
 from node.log import log_file
-from node.log.log_file import Journal, files
-from node.log.log_lines import Accounts, Arrived, LoggedReply, RefusedError
+from node.log.log_file import LogFile, files
+from node.log.log_lines import ArrivedMessage, LoggedReply, NodeLog, RefusedError
 from node.log.verification import read
 from node.settings import OFF
 from node.settings import read as settings
 
 
 def written(path: Path, count: int, **options) -> list[dict]:
-    log = Journal(path, **options)
+    log = LogFile(path, **options)
     for number in range(count):
         log.write("event", value=number, text='"sha256": "é')
     log.close()
@@ -119,7 +119,7 @@ def test_rotation_keeps_every_line_and_the_chain(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["log.202611.jsonl", "log[1].jsonl", "log*.jsonl"])
 def test_rotation_loses_nothing_whatever_the_name(tmp_path: Path, name: str) -> None:
-    log = Journal(tmp_path / name, most_bytes=500)
+    log = LogFile(tmp_path / name, most_bytes=500)
     for number in range(30):
         log.write("event", value=number)
     log.close()
@@ -129,7 +129,7 @@ def test_rotation_loses_nothing_whatever_the_name(tmp_path: Path, name: str) -> 
 
 
 def test_a_head_that_cannot_be_written_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = Journal(tmp_path / "log")
+    log = LogFile(tmp_path / "log")
     log.write("first")
 
     def full(*given: object) -> int:
@@ -144,17 +144,17 @@ def test_a_head_that_cannot_be_written_is_no_fault(tmp_path: Path, monkeypatch: 
 
 
 def test_two_processes_cannot_write_one_log(tmp_path: Path) -> None:
-    first = Journal(tmp_path / "log")
+    first = LogFile(tmp_path / "log")
     with pytest.raises(ConfigError, match=r"another process writes the log .*give each node its own log=PATH"):
-        node_command._accounts(replace(settings(GIVEN), log=tmp_path / "log"))
+        node_command._node_log(replace(settings(GIVEN), log=tmp_path / "log"))
     first.close()
-    Journal(tmp_path / "log").close()
+    LogFile(tmp_path / "log").close()
 
 
 @pytest.mark.parametrize("fails", ["write", "fsync"])
 def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch, fails: str) -> None:
     path = tmp_path / "log"
-    log = Journal(path)
+    log = LogFile(path)
     log.write("first")
 
     def full(*given) -> int:
@@ -177,17 +177,19 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch, fails: str)
 
 GIVEN = ["--superlink", "localhost:9092", "--insecure"]
 
-MESSAGE = Arrived("m1", 2**63, "train", "fedstride/fedstride 0.1", "ab" * 32, "overrides=strategy=fedlws\x1b[31m")
+MESSAGE = ArrivedMessage(
+    "m1", 2**63, "train", "fedstride/fedstride 0.1", "ab" * 32, "overrides=strategy=fedlws\x1b[31m"
+)
 
 
 def test_a_message_and_its_reply_are_two_lines(tmp_path: Path) -> None:
     now = [10.0]
-    accounts = Accounts(Journal(tmp_path / "log"), lambda: now[0])
-    accounts.started("hospital-a", "0.1")
-    accounts.arrived(MESSAGE)
-    accounts.asks("m1", {"strategy": "fedlws", "privacy": "local", "round": 3, "clipping_norm": 1.0})
+    node_log = NodeLog(LogFile(tmp_path / "log"), lambda: now[0])
+    node_log.started("hospital-a", "0.1")
+    node_log.arrived(MESSAGE)
+    node_log.asks("m1", {"strategy": "fedlws", "privacy": "local", "round": 3, "clipping_norm": 1.0})
     now[0] = 12.5
-    accounts.leaves(LoggedReply("m1", bytes=1234, examples=77, error=""))
+    node_log.leaves(LoggedReply("m1", bytes=1234, examples=77, error=""))
     rows = read(tmp_path / "log").rows
     assert [row["event"] for row in rows] == ["started", "received", "answered"]
     assert rows[1] | {"run": str(2**63), "task": "train", "app_hash": "ab" * 32} == rows[1]
@@ -197,17 +199,17 @@ def test_a_message_and_its_reply_are_two_lines(tmp_path: Path) -> None:
 
 
 def test_an_error_and_a_refusal_are_logged_with_their_reason(tmp_path: Path) -> None:
-    accounts = Accounts(Journal(tmp_path / "log"))
+    node_log = NodeLog(LogFile(tmp_path / "log"))
     for name, refused in (("failed", False), ("refused", True)):
-        accounts.arrived(MESSAGE)
-        accounts.leaves(LoggedReply("m1", 0, None, "code 7: not verified", refused))
+        node_log.arrived(MESSAGE)
+        node_log.leaves(LoggedReply("m1", 0, None, "code 7: not verified", refused))
         assert read(tmp_path / "log").rows[-1]["event"] == name
     assert read(tmp_path / "log").rows[-1]["reason"] == "code 7: not verified"
 
 
 def test_without_a_line_nothing_is_done(tmp_path: Path, monkeypatch) -> None:
-    accounts = Accounts(Journal(tmp_path / "log"))
-    accounts.arrived(MESSAGE)
+    node_log = NodeLog(LogFile(tmp_path / "log"))
+    node_log.arrived(MESSAGE)
 
     def full(*given) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -217,10 +219,10 @@ def test_without_a_line_nothing_is_done(tmp_path: Path, monkeypatch) -> None:
         with pytest.raises(
             RefusedError, match=r"cannot be written \(No space left on device\), so it does nothing"
         ):
-            accounts.leaves(LoggedReply("m1", 5, 5, ""))
+            node_log.leaves(LoggedReply("m1", 5, 5, ""))
         with pytest.raises(RefusedError, match="cannot be written"):
-            accounts.arrived(MESSAGE)
-    accounts.arrived(MESSAGE)
+            node_log.arrived(MESSAGE)
+    node_log.arrived(MESSAGE)
 
 
 def test_a_node_does_not_start_without_its_log(tmp_path: Path) -> None:
@@ -229,7 +231,7 @@ def test_a_node_does_not_start_without_its_log(tmp_path: Path) -> None:
         with pytest.raises(
             ConfigError, match="so the node does not start; make it writable, or give another file"
         ):
-            node_command._accounts(replace(settings(GIVEN), log=log))
+            node_command._node_log(replace(settings(GIVEN), log=log))
 
 
 # ---------------------------------------------------------------- options and the command
@@ -251,10 +253,10 @@ def test_the_name_and_the_log_of_a_node(tmp_path: Path) -> None:
 
 def test_the_command_shows_and_verifies(tmp_path: Path) -> None:
     call = CliRunner()
-    accounts = Accounts(Journal(tmp_path / "log"))
-    accounts.started("hospital-a", "0.1")
-    accounts.arrived(MESSAGE)
-    accounts.leaves(LoggedReply("m1", bytes=1234, examples=77, error=""))
+    node_log = NodeLog(LogFile(tmp_path / "log"))
+    node_log.started("hospital-a", "0.1")
+    node_log.arrived(MESSAGE)
+    node_log.leaves(LoggedReply("m1", bytes=1234, examples=77, error=""))
     shown = call.invoke(app, ["node-log", str(tmp_path / "log")])
     assert shown.exit_code == 0, shown.output
     assert "answered" in shown.output and "1234" in shown.output
@@ -265,7 +267,7 @@ def test_the_command_shows_and_verifies(tmp_path: Path) -> None:
     )
     assert [row["event"] for row in rows["rows"]] == ["answered"]
     assert "described its data" not in shown.output
-    described = Accounts(Journal(tmp_path / "other"))
+    described = NodeLog(LogFile(tmp_path / "other"))
     described.arrived(MESSAGE)
     described.asks("m1", {"description": True})
     described.leaves(LoggedReply("m1", bytes=12, examples=None, error=""))

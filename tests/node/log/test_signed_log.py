@@ -20,7 +20,7 @@ from lab.cli.main import app
 from lab.deployment.certificates import make
 from node.keys import Signer, private_key, public_key
 from node.log import log_file
-from node.log.log_file import Journal, LogHead, files, head_of
+from node.log.log_file import LogFile, LogHead, files, head_of
 from node.log.verification import Checked, in_words, read
 
 NODE, OTHER = Signer(ec.generate_private_key(ec.SECP384R1())), Signer(ec.generate_private_key(ec.SECP256R1()))
@@ -28,7 +28,7 @@ KEYS = [NODE.public]
 
 
 def written(path: Path, count: int = 1, signer: Signer | None = NODE, **options: int) -> Checked:
-    log = Journal(path, signer=signer, **options)
+    log = LogFile(path, signer=signer, **options)
     for number in range(count):
         log.write("answered", value=number)
     log.close()
@@ -243,7 +243,7 @@ def test_a_node_without_its_key_does_not_write_to_a_signed_log(path: Path) -> No
     with pytest.raises(
         ConfigError, match=r"has signed lines, and this node has no key; give it the key, or another"
     ):
-        Journal(path)
+        LogFile(path)
     assert written(path).faults == []
 
 
@@ -331,7 +331,7 @@ def test_a_log_and_its_head_are_files_of_their_own(tmp_path: Path, ending: str, 
         written(tmp_path / "log")  # as between the two steps of a rotation: it is appended to
     else:
         with pytest.raises(OSError):
-            Journal(tmp_path / "log", signer=NODE)
+            LogFile(tmp_path / "log", signer=NODE)
     assert victim.read_text().startswith("precious\n") and not (tmp_path / "nothing").exists()
     assert ending == "" or victim.read_text() == "precious\n"
 

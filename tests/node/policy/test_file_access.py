@@ -12,7 +12,7 @@ import pytest
 from confinement import Support, support
 from fedstride.errors import ConfigError
 from fedstride.flower.for_nodes.connection import SuperLinkAddress as At
-from node.apps.installed_apps import App
+from node.apps.installed_apps import InstalledApp
 from node.log.log_lines import RefusedError
 from node.policy import file_access
 from node.policy.file_access import CACHES, Access, Folders, ProcessFolders, superlink_of
@@ -25,8 +25,8 @@ NONE = Support("", 0, False)
 RUN, OTHER = "0123456789abcdef", "fedcba9876543210"
 
 
-def app(signer: str = "", digest: str = "a" * 64) -> App:
-    return App("test/app", "1.0.0", signer, digest, b"")
+def app(signer: str = "", digest: str = "a" * 64) -> InstalledApp:
+    return InstalledApp("test/app", "1.0.0", signer, digest, b"")
 
 
 def places(folder: Path, address: str = "fl.example.org:9092", policy: Policy | None = None) -> Access:

@@ -17,7 +17,7 @@ from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec
 from node.log.log_lines import RefusedError
 from node.messages.replies import Contents
-from node.policy.permission import Terms
+from node.policy.permission import PolicyTerms
 from node.policy.policy_file import Policy
 
 DICTIONARY = read_columns({"age": "number", "sex": ["female", "male"], "ill": ["no", "yes"]}, ["ill"])
@@ -42,16 +42,16 @@ def reply(*names: str, **values: Any) -> Contents:
     return Contents((wire.ARRAYS, wire.METRICS, *names), {wire.METRICS: named})
 
 
-def refused(terms: Terms, contents: Contents) -> Fault:
+def refused(terms: PolicyTerms, contents: Contents) -> Fault:
     with pytest.raises(RefusedError) as caught:
         terms.check(contents)
     return caught.value.told
 
 
 def test_the_default_policy_allows_what_the_data_file_says() -> None:
-    Terms(Policy(), SITE).check(message(FORM | {"holdout": 0.2, "task.name": "own_table"}))
-    Terms(Policy(), None).check(message({"task.name": "digits"}))
-    Terms(Policy(), None).check(Contents(("do",), {"do": {"do": "train"}}))
+    PolicyTerms(Policy(), SITE).check(message(FORM | {"holdout": 0.2, "task.name": "own_table"}))
+    PolicyTerms(Policy(), None).check(message({"task.name": "digits"}))
+    PolicyTerms(Policy(), None).check(Contents(("do",), {"do": {"do": "train"}}))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_the_default_policy_allows_what_the_data_file_says() -> None:
     ],
 )
 def test_what_is_refused(policy: Policy, settings: dict[str, Any], told: Fault) -> None:
-    assert refused(Terms(policy, SITE), message(settings)) == told
+    assert refused(PolicyTerms(policy, SITE), message(settings)) == told
 
 
 @pytest.mark.parametrize(
@@ -111,24 +111,26 @@ def test_what_is_refused(policy: Policy, settings: dict[str, Any], told: Fault) 
     ],
 )
 def test_a_description_says_itself_which_columns_are_not_as_asked(settings: dict[str, Any]) -> None:
-    Terms(SAYS, SITE).check(message(FORM | settings | {"description": True}))
+    PolicyTerms(SAYS, SITE).check(message(FORM | settings | {"description": True}))
 
 
 def test_a_description_of_a_tasks_data_is_refused_too_unless_the_policy_allows_it() -> None:
-    assert refused(Terms(Policy(), None), message({"description": True})) == Fault(ErrorKind.POLICY, "description")
-    Terms(SAYS, None).check(message({"description": True}))
+    assert refused(PolicyTerms(Policy(), None), message({"description": True})) == Fault(
+        ErrorKind.POLICY, "description"
+    )
+    PolicyTerms(SAYS, None).check(message({"description": True}))
 
 
 def test_a_description_leaves_in_the_answer_to_the_roll_call_unless_noise_is_demanded() -> None:
     found = Contents((wire.ROLL_CALL,), {wire.ROLL_CALL: {"description.rows": 100, "client-id": 1}})
     for policy in (SAYS, Policy(records=(), metrics=(), clipping_norm=1.0, description=True)):
-        Terms(policy, None).check_reply(found)
+        PolicyTerms(policy, None).check_reply(found)
     with pytest.raises(RefusedError, match=r"description\.rows', which no noise protects"):
-        Terms(NOISE_SAYS, None).check_reply(found)
+        PolicyTerms(NOISE_SAYS, None).check_reply(found)
 
 
 def test_apps_read_the_files_only_where_the_policy_says_so() -> None:
-    Terms(Policy(raw_data=True), SITE).check(message({"task.name": "mine"}))
+    PolicyTerms(Policy(raw_data=True), SITE).check(message({"task.name": "mine"}))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_apps_read_the_files_only_where_the_policy_says_so() -> None:
     ],
 )
 def test_the_hours(hours: tuple[int, int], now: int, allowed: bool) -> None:
-    terms = Terms(Policy(hours=hours), None, lambda: now)
+    terms = PolicyTerms(Policy(hours=hours), None, lambda: now)
     if allowed:
         terms.check(message({}))
     else:
@@ -169,7 +171,7 @@ def test_the_hours(hours: tuple[int, int], now: int, allowed: bool) -> None:
     ],
 )
 def test_training_and_measuring_need_rows(kind: str, share: float, rows: int, held: int, enough: bool) -> None:
-    terms = Terms(Policy(), SITE)
+    terms = PolicyTerms(Policy(), SITE)
     given: tuple[Any, ...] = (kind, {wire.HOLDOUT: share}, rows, {"0.2": held})
     if enough:
         terms.check_rows(*given)
@@ -203,15 +205,15 @@ def test_training_and_measuring_need_rows(kind: str, share: float, rows: int, he
 )
 def test_what_may_not_leave(policy: Policy, contents: Contents, said: str) -> None:
     with pytest.raises(RefusedError, match=said) as caught:
-        Terms(policy, None).check_reply(contents)
+        PolicyTerms(policy, None).check_reply(contents)
     assert caught.value.told == Fault(ErrorKind.POLICY)
 
 
 def test_what_is_too_large_to_be_looked_at_is_refused() -> None:
     with pytest.raises(RefusedError, match="more than 65536 bytes"):
-        Terms(Policy(raw_data=True), SITE).check(Contents((wire.CONFIG,), {}, (wire.CONFIG,)))
+        PolicyTerms(Policy(raw_data=True), SITE).check(Contents((wire.CONFIG,), {}, (wire.CONFIG,)))
     with pytest.raises(RefusedError, match="too large"):
-        Terms(Policy(), None).check_reply(Contents((wire.METRICS,), {}, (wire.METRICS,)))
+        PolicyTerms(Policy(), None).check_reply(Contents((wire.METRICS,), {}, (wire.METRICS,)))
 
 
 @pytest.mark.parametrize(
@@ -226,4 +228,4 @@ def test_what_is_too_large_to_be_looked_at_is_refused() -> None:
     ],
 )
 def test_what_may_leave(policy: Policy, contents: Contents) -> None:
-    Terms(policy, None).check_reply(contents)
+    PolicyTerms(policy, None).check_reply(contents)

@@ -22,7 +22,7 @@ from fedstride.tasks.partitions import schemes
 from lab.deployment.client_files import save_partition
 from node.log.log_lines import RefusedError
 from node.messages.replies import Contents
-from node.policy.permission import Terms
+from node.policy.permission import PolicyTerms
 from node.policy.policy_file import Policy
 from server_app import data_descriptions, session
 from server_app.config.attacks import refuse_attack
@@ -97,7 +97,9 @@ def test_the_messages_of_a_run_are_those_that_were_signed(choice: str, tmp_path:
     if config.privacy.name == "local":
         for reply in grid.replies:  # a node that demands noise lets it leave
             root, *contents = objects(reply.content)
-            Terms(NOISE, None).check_reply(Contents.of(root.decode(), {sha(each): each for each in contents}))
+            PolicyTerms(NOISE, None).check_reply(
+                Contents.of(root.decode(), {sha(each): each for each in contents})
+            )
     assert outcome.rows[-1]["round"] == config.rounds and outcome.rows[-1]["clients"] == config.cohort_size
     for checking in grid.nodes.values():
         asked = checking.ledger._known[grid.terms.nonce].asked

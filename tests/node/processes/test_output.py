@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from node.processes.output import MOST_BYTES, MOST_FILES, MOST_LINE, MOST_LINES, Output, Outputs
+from node.processes.output import MOST_BYTES, MOST_FILES, MOST_LINE, MOST_LINES, Output, ProcessOutputs
 
 
 def shown(*pieces: bytes) -> list[str]:
@@ -34,7 +34,7 @@ def test_what_a_terminal_acts_on_is_replaced() -> None:
 
 def test_a_forged_line_of_the_node_is_behind_its_mark(tmp_path: Path) -> None:
     said: list[str] = []
-    Outputs(tmp_path, said.append).of(7, "a" * 64, is_signed=True)("INFO :  Sent the reply to message 1")
+    ProcessOutputs(tmp_path, said.append).of(7, "a" * 64, is_signed=True)("INFO :  Sent the reply to message 1")
     assert said == [f"[run 7, message {'a' * 12}] INFO :  Sent the reply to message 1"]
 
 
@@ -58,7 +58,7 @@ def test_a_flood_of_lines_is_cut() -> None:
 
 def test_lines_of_apps_without_a_signature_are_in_a_file_of_their_message(tmp_path: Path) -> None:
     said: list[str] = []
-    outputs = Outputs(tmp_path / "output", said.append)
+    outputs = ProcessOutputs(tmp_path / "output", said.append)
     for number in range(MOST_FILES + 5):
         show = outputs.of(7, f"{number:012}", is_signed=False)
         show("one")
@@ -73,7 +73,7 @@ def test_lines_of_apps_without_a_signature_are_in_a_file_of_their_message(tmp_pa
 
 def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("kept")
-    outputs = Outputs(tmp_path / "output", lambda line: None)
+    outputs = ProcessOutputs(tmp_path / "output", lambda line: None)
     (tmp_path / "output").mkdir()
     (tmp_path / "output/run-7-message-m.txt").symlink_to(tmp_path / "other")
     outputs.of(7, "m", is_signed=False)("x")

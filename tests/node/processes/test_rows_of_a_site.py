@@ -27,11 +27,11 @@ from fedstride.tasks.reading import PREPARED_VARIABLE, Reading
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.statistics.description import Description, asked_of
 from fedstride.tasks.statistics.over_sites import report
-from node.apps.installed_apps import App
+from node.apps.installed_apps import InstalledApp
 from node.messages.replies import NORMALISATION
-from node.policy.permission import RefusedError, Terms
+from node.policy.permission import PolicyTerms, RefusedError
 from node.policy.policy_file import Policy
-from node.processes.site_rows import COUNT, FORMS, Reader, ReadError
+from node.processes.site_rows import COUNT, FORMS, ReadError, RowsReader
 
 pytestmark = pytest.mark.slow
 
@@ -69,15 +69,15 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reader(processes: Placed, data: Path, tmp_path: Path) -> Reader:
+def reader(processes: Placed, data: Path, tmp_path: Path) -> RowsReader:
     processes.put(tmp_path / "home", data=data)
     return reader_of(SiteData(data, b"k" * 32), processes, tmp_path)
 
 
 def reader_of(
     site: SiteData, processes: Placed, tmp_path: Path, min_rows: int = 5, *, folds: bool = False
-) -> Reader:
-    return Reader(site, tmp_path / "home/node-rows", (0.0, 0.2), folds, min_rows, processes.access, processes)
+) -> RowsReader:
+    return RowsReader(site, tmp_path / "home/node-rows", (0.0, 0.2), folds, min_rows, processes.access, processes)
 
 
 def form(spec: Spec = SPEC) -> dict[str, object]:
@@ -85,7 +85,7 @@ def form(spec: Spec = SPEC) -> dict[str, object]:
 
 
 def test_an_app_gets_the_columns_of_its_message_and_no_file_of_the_site(
-    processes: Placed, reader: Reader, app: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    processes: Placed, reader: RowsReader, app: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, count, held = reader.of(form(), 60.0)
     expected = load(data, SPEC)
@@ -112,13 +112,13 @@ for name, path, mode in (("the table", {str(data)!r}, "r"), ("examples, changed"
     except OSError as error:
         reply[name] = error.strerror
 """
-    place = processes.access.of(App("test/acts", "1", "", "0" * 64, b""), app, "", SERIES, folder)
+    place = processes.access.of(InstalledApp("test/acts", "1", "", "0" * 64, b""), app, "", SERIES, folder)
     did = dict(content(processes.answer(running(app, code), 60.0, place)).config_records["did"])
     assert did["read"] == [COUNT, "form.json", "marks.npy", "x.npy", "y.npy"]
     assert did["the table"] == did["examples, changed"] == "Permission denied"
 
 
-def test_rows_are_read_once_and_again_when_the_data_change(reader: Reader, data: Path) -> None:
+def test_rows_are_read_once_and_again_when_the_data_change(reader: RowsReader, data: Path) -> None:
     first = reader.of(form(), 60.0)
     inode = first.folder.stat().st_ino
     assert reader.of(form(), 60.0) == first and first.folder.stat().st_ino == inode
@@ -131,7 +131,7 @@ def test_rows_are_read_once_and_again_when_the_data_change(reader: Reader, data:
     assert said[0] == said[1]  # the mean of one row more would say what this row contains
 
 
-def test_two_forms_are_two_folders_and_old_ones_are_removed(processes: Placed, reader: Reader) -> None:
+def test_two_forms_are_two_folders_and_old_ones_are_removed(processes: Placed, reader: RowsReader) -> None:
     folders = []
     for number in range(FORMS + 2):
         folders.append(reader.of(form(replace(SPEC, scale=1.0 + number)), 60.0).folder)
@@ -150,7 +150,7 @@ def test_two_forms_are_two_folders_and_old_ones_are_removed(processes: Placed, r
         (replace(SPEC, reading=replace(SPEC.reading, columns=("age",))), "ConfigError"),
     ],
 )
-def test_data_that_do_not_fit_the_form(processes: Placed, reader: Reader, spec: Spec, said: str) -> None:
+def test_data_that_do_not_fit_the_form(processes: Placed, reader: RowsReader, spec: Spec, said: str) -> None:
     with pytest.raises(ReadError, match=said):
         reader.of(form(spec), 60.0)
     reader.of(form(), 60.0)
@@ -159,13 +159,15 @@ def test_data_that_do_not_fit_the_form(processes: Placed, reader: Reader, spec: 
     assert len(list(folder.iterdir())) == 2  # the examples and the statistics: nothing is left of what failed
 
 
-def test_data_that_are_gone(reader: Reader, data: Path) -> None:
+def test_data_that_are_gone(reader: RowsReader, data: Path) -> None:
     data.unlink()
     with pytest.raises(ReadError, match="No such file or directory"):
         reader.of(form(), 60.0)
 
 
-def test_examples_of_another_form_than_the_app_asks_for(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_of_another_form_than_the_app_asks_for(
+    reader: RowsReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fedstride.errors import DataError
 
     monkeypatch.setenv(PREPARED_VARIABLE, str(reader.of(form(), 60.0).folder))
@@ -211,7 +213,7 @@ def test_another_secret_holds_out_other_rows(processes: Placed, data: Path, tmp_
 
 
 def test_medians_and_indicators_of_a_confined_process(
-    processes: Placed, reader: Reader, data: Path, monkeypatch: pytest.MonkeyPatch
+    processes: Placed, reader: RowsReader, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows and bins that an app gets are those of a desk, also with cells in another form."""
     data.write_text(
@@ -265,7 +267,7 @@ def test_a_site_with_seven_rows(
     data.write_text("name,age,weight,ill\n" + "".join(f"P{n},{n},{n},no\n" for n in range(rows)))
     processes.put(tmp_path / "home", data=data)
     found = reader_of(SiteData(data, b"k" * 32), processes, tmp_path, min_rows).of(form(), 60.0)
-    terms, held = Terms(Policy(min_rows=min_rows), None), {"0.2": found.held["0.2"]}
+    terms, held = PolicyTerms(Policy(min_rows=min_rows), None), {"0.2": found.held["0.2"]}
     for kind in ("train", "evaluate"):
         if kind in allowed:
             terms.check_rows(kind, {HOLDOUT: 0.2}, found.examples, held)
@@ -281,18 +283,18 @@ def test_each_fold_holds_out_other_rows_and_together_all(processes: Placed, data
     found = reader_of(SiteData(data, b"k" * 32), processes, tmp_path, folds=True).of(form(), 60.0)
     sizes = [found.held[held_key(0.2, fold)] for fold in range(5)]
     assert sum(sizes) == found.examples == 80 and found.held["0.0"] == 0 and len(found.held) == 6
-    terms = Terms(Policy(min_rows=min(sizes), holdout=(0.0, 0.2), folds=True), None)
+    terms = PolicyTerms(Policy(min_rows=min(sizes), holdout=(0.0, 0.2), folds=True), None)
     for fold in range(5):
         for kind in ("train", "evaluate"):
             terms.check_rows(kind, {HOLDOUT: 0.2, FOLD: fold}, found.examples, found.held)
-    strict = Terms(Policy(min_rows=min(sizes) + 1, holdout=(0.2,), folds=True), None)
+    strict = PolicyTerms(Policy(min_rows=min(sizes) + 1, holdout=(0.2,), folds=True), None)
     with pytest.raises(RefusedError, match=r"a fold of holdout = 0\.2 would hold out fewer rows") as caught:
         strict.check_rows("train", {HOLDOUT: 0.2, FOLD: 1}, found.examples, found.held)
     assert caught.value.told == Fault(FaultKind.FEW_ROWS, FOLD)
 
 
 def test_a_description_is_made_by_the_node_and_its_app_gets_no_rows(
-    processes: Placed, reader: Reader, app: Path, data: Path
+    processes: Placed, reader: RowsReader, app: Path, data: Path
 ) -> None:
     data.write_text(TABLE.replace("60.5", "sixty") + "Patient 30,70,90,perhaps\n")
     with pytest.raises(ReadError, match="sixty"):
@@ -317,12 +319,12 @@ try:
 except OSError as error:
     reply["the table"] = error.strerror
 """
-    place = processes.access.of(App("test/acts", "1", "", "0" * 64, b""), app, "", SERIES, found.folder)
+    place = processes.access.of(InstalledApp("test/acts", "1", "", "0" * 64, b""), app, "", SERIES, found.folder)
     did = dict(content(processes.answer(running(app, code), 60.0, place)).config_records["did"])
     assert did["read"] == [COUNT, ANSWER] and did["the table"] == "Permission denied"
 
 
-def test_a_description_changes_only_with_enough_rows(reader: Reader, data: Path) -> None:
+def test_a_description_changes_only_with_enough_rows(reader: RowsReader, data: Path) -> None:
     def said() -> str:
         return (reader.described(form(), 60.0).folder / ANSWER).read_text()
 

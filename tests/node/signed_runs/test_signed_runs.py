@@ -42,7 +42,7 @@ from node.log.log_lines import RefusedError
 from node.log.verification import read
 from node.messages import replies
 from node.policy.file_access import owner_of
-from node.policy.permission import Terms as TermsOfSite
+from node.policy.permission import PolicyTerms as TermsOfSite
 from node.policy.policy_file import Policy
 from node.processes.frames import Request
 from node.signed_runs.approvals import ApprovalBasis as SiteOfData
@@ -665,7 +665,7 @@ def test_a_node_logs_the_reason_and_starts_no_process(tmp_path: Path) -> None:
     link = MemoryLink(submission="anna")
     site = Site(tmp_path, link, lambda request: pytest.fail("the app has a process"))
     runs = Checking(tmp_path / "own").runs
-    site.node._signed = SignedRuns(runs._signatures, runs._ledger, None, site.node._accounts)
+    site.node._signed = SignedRuns(runs._signatures, runs._ledger, None, site.node._node_log)
     head = link.deliver()
     site.step()
     (reply,) = link.replies()
@@ -688,7 +688,7 @@ def test_a_repeat_is_answered_without_a_process(tmp_path: Path) -> None:
 
     site = Site(tmp_path, link, computes)
     runs = Checking(tmp_path / "own").runs
-    site.node._signed = SignedRuns(runs._signatures, runs._ledger, None, site.node._accounts)
+    site.node._signed = SignedRuns(runs._signatures, runs._ledger, None, site.node._node_log)
     run = link.runs[RUN]
     link.runs[RUN] = run_of(signed_text(terms_of(FORMS)))._replace(app_hash=run.app_hash)
     for _ in range(2):
@@ -715,7 +715,7 @@ def test_what_the_policy_refuses_can_be_asked_again(tmp_path: Path, kind: str) -
     link, clock = MemoryLink(), [7 * 60]
     site = Site(tmp_path, link, lambda request: answered(RecordDict({"metrics": MetricRecord({"n": 1})})))
     checking = Checking(tmp_path / "own")
-    site.node._signed = SignedRuns(checking.runs._signatures, checking.ledger, None, site.node._accounts)
+    site.node._signed = SignedRuns(checking.runs._signatures, checking.ledger, None, site.node._node_log)
     forms = tuple(replace(form, fixed={**form.fixed, "task.name": "blood"}) for form in FORMS)
     run = link.runs[RUN]
     link.runs[RUN] = run_of(signed_text(terms_of(forms)))._replace(app_hash=run.app_hash)

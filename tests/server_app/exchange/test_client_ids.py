@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedstride.errors import ReplyError
-from fedstride.flower.grids import Node
+from fedstride.flower.grids import ConnectedNode
 from server_app.exchange.client_ids import Claims, Owner
 
-A, B, C = Node(70, "a", "hospital-a"), Node(71, "b"), Node(72, "c", "hospital-c")
+A, B, C = ConnectedNode(70, "a", "hospital-a"), ConnectedNode(71, "b"), ConnectedNode(72, "c", "hospital-c")
 ALL = {"a", "b", "c"}
 
 
@@ -94,7 +94,7 @@ CLAIM = st.integers(-1, 4) | st.booleans() | st.none()
 )
 def test_one_key_has_one_id_and_an_id_one_key(node_ids: str, steps: list) -> None:
     """After any claims: distinct keys, at most `clients` of them with "fixed", where an owner never changes."""
-    nodes = [Node(100 + i, f"key{i}") for i in range(5)]
+    nodes = [ConnectedNode(100 + i, f"key{i}") for i in range(5)]
     claims = Claims(3, node_ids)
     for number, claim, online in steps:
         before = dict(claims.owners)

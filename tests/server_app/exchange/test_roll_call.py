@@ -83,7 +83,7 @@ def test_the_nodes_of_a_grid_that_knows_ids_only() -> None:
     grid = Changing(30)
     grid.here = {7, 31, 2, 30}
     found = grids.nodes(grid)
-    assert found == [grids.Node(i, str(i)) for i in (2, 7, 30, 31)]
+    assert found == [grids.ConnectedNode(i, str(i)) for i in (2, 7, 30, 31)]
     theirs = sorted(
         (info.node_id, info.name, info.registered_at, info.last_activated_at) for info in grid.get_nodes()
     )

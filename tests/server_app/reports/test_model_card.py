@@ -19,7 +19,7 @@ from lab.prediction.model import load
 from server_app import session
 from server_app.config.compose import compose
 from server_app.records.line_files import read_lines
-from server_app.reports.model_card import MOST_SITES, NOT_STATED, NOT_TESTED, Facts, written
+from server_app.reports.model_card import MOST_SITES, NOT_STATED, NOT_TESTED, CardFacts, written
 from server_app.reports.sites import SiteRecord, Sites
 
 CARD = "MODEL_CARD.md"
@@ -80,9 +80,9 @@ def test_a_run_that_ended_early_says_so(tmp_path: Path) -> None:
     assert "the run is not completed" in section(text, "Membership")
 
 
-def facts(sites: list[SiteRecord], licence: str | None = None) -> Facts:
+def facts(sites: list[SiteRecord], licence: str | None = None) -> CardFacts:
     config = compose([] if licence is None else [f"licence='{licence}'"])
-    return Facts("a|b", config, None, {"round": 1}, sites, "completed", 7, NOT_TESTED)
+    return CardFacts("a|b", config, None, {"round": 1}, sites, "completed", 7, NOT_TESTED)
 
 
 @pytest.mark.parametrize(

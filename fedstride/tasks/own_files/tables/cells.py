@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ...data_toml.dictionary import CATEGORY, NUMBER, TEXT, Cells
+from ...data_toml.dictionary import CATEGORY, NUMBER, TEXT, AllowedCells
 from ...forms.columns import alike
 from ...missing import ERROR, with_indicators
 from ...reading import Reading
@@ -26,7 +26,9 @@ class CellError(Exception):
     """A cell that is not allowed: what it contains, and what is allowed."""
 
 
-def inputs(rows: Rows, reading: Reading, said: Mapping[str, Cells], *, may_be_unknown: bool = False) -> np.ndarray:
+def inputs(
+    rows: Rows, reading: Reading, said: Mapping[str, AllowedCells], *, may_be_unknown: bool = False
+) -> np.ndarray:
     """The numbers of the examples, float32 (rows, width): one for a column of numbers, one for each category.
 
     Then one for each indicator of missing cells. `said`: what the site's data file says of its columns. Numbers of
@@ -50,7 +52,7 @@ def inputs(rows: Rows, reading: Reading, said: Mapping[str, Cells], *, may_be_un
 
 
 def targets(
-    rows: Rows, columns: Sequence[str], converts: Sequence[Convert], said: Mapping[str, Cells]
+    rows: Rows, columns: Sequence[str], converts: Sequence[Convert], said: Mapping[str, AllowedCells]
 ) -> np.ndarray:
     """The targets, float64 (rows, columns), with one of `converts` for each column.
 
@@ -62,7 +64,7 @@ def targets(
     )
 
 
-def within(convert: Convert, said: Cells | None) -> Convert:
+def within(convert: Convert, said: AllowedCells | None) -> Convert:
     """The same conversion, for a column of which a site's data file says this."""
     if said is None or said.kind != NUMBER:
         return convert
@@ -76,7 +78,7 @@ def within(convert: Convert, said: Cells | None) -> Convert:
     return converted
 
 
-def converter(said: Cells) -> Convert:
+def converter(said: AllowedCells) -> Convert:
     """What reads the cells of a column of which a site's data file says this; a text has the number 0."""
     if said.kind == TEXT:
         return _text
@@ -85,7 +87,7 @@ def converter(said: Cells) -> Convert:
     return within(number, said)
 
 
-def unfit(rows: Rows, column: str, said: Cells) -> Iterator[tuple[int, str]]:
+def unfit(rows: Rows, column: str, said: AllowedCells) -> Iterator[tuple[int, str]]:
     """The positions of cells that are not as a site's data file says, and why."""
     convert = converter(said)
     for position, cell in enumerate(rows.cells[column]):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ....errors import DataError, require
-from ...data_toml.dictionary import Cells
+from ...data_toml.dictionary import AllowedCells
 from ...data_toml.file_form import FileForm
 from ...data_toml.site import SiteData
 from ...evaluation.holdout import stacked
@@ -118,7 +118,7 @@ def _state(asked: DescribedColumn, site: SiteData, spec: Spec, names: Sequence[s
     return PRESENT
 
 
-def _convert(seen: Seen, rows: Rows, spec: Spec, said: Mapping[str, Cells]) -> None:
+def _convert(seen: Seen, rows: Rows, spec: Spec, said: Mapping[str, AllowedCells]) -> None:
     """Add the values of a column in these rows."""
     column = seen.asked
     if column.predicted and spec.target is Target.CLASS:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ....errors import ConfigError, DataError
-from ...data_toml.dictionary import NUMBER, TEXT, Cells
+from ...data_toml.dictionary import NUMBER, TEXT, AllowedCells
 from ...data_toml.file_form import FileForm
 from ...data_toml.site import SiteData
 from ...evaluation.holdout import digest_of, stacked
@@ -83,7 +83,7 @@ def faults(site: SiteData) -> tuple[int, list[str]]:
         for name, cells_of in said.items():
             _count(rows, name, cells_of, by_column)
         if site.id:
-            _count(rows, site.id, Cells(TEXT), by_column)
+            _count(rows, site.id, AllowedCells(TEXT), by_column)
     if not count:
         raise DataError(f"{site.path} contains no examples: it has no rows")
     return count, [
@@ -91,7 +91,7 @@ def faults(site: SiteData) -> tuple[int, list[str]]:
     ]
 
 
-def _count(rows: Rows, name: str, said: Cells, by_column: dict[str, tuple[int, DataError]]) -> None:
+def _count(rows: Rows, name: str, said: AllowedCells, by_column: dict[str, tuple[int, DataError]]) -> None:
     """Count the cells of a column that are not as it is said."""
     for place, error in cells.unfit(rows, name, said):
         times, first = by_column.get(name, (0, None))
@@ -148,7 +148,9 @@ def _of_signals(reading: Reading, samples: int) -> Reading:
     return replace(reading, columns=reading.of_signals(samples), signals=())
 
 
-def _inputs(rows: Rows, spec: Spec, said: Mapping[str, Cells], *, may_be_unknown: bool = False) -> np.ndarray:
+def _inputs(
+    rows: Rows, spec: Spec, said: Mapping[str, AllowedCells], *, may_be_unknown: bool = False
+) -> np.ndarray:
     if not _columns(spec):
         return _tokens(rows, spec)
     x = cells.inputs(rows, _reading(spec), said, may_be_unknown=may_be_unknown)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 
-from ...data_toml.file_form import POINT, YEAR, FileForm, Origin
+from ...data_toml.file_form import POINT, YEAR, ColumnInFile, FileForm
 from ...forms.columns import alike
 from .cells import is_empty
 from .number_formats import with_point
@@ -37,7 +37,7 @@ def translated(
         yield replace(rows, cells=cells)
 
 
-def as_task(cells: Sequence[str], form: FileForm, origin: Origin, *, is_number: bool) -> Sequence[str]:
+def as_task(cells: Sequence[str], form: FileForm, origin: ColumnInFile, *, is_number: bool) -> Sequence[str]:
     """The cells of one column as the task writes them. `is_number`: whether it is one of numbers."""
     words = {alike(old): new for old, new in origin.words}
     missing = {alike(text) for text in (*form.missing, *origin.missing)}
@@ -57,12 +57,12 @@ def as_task(cells: Sequence[str], form: FileForm, origin: Origin, *, is_number: 
     return [one(cell) for cell in cells]
 
 
-def _changes(form: FileForm, origin: Origin) -> bool:
+def _changes(form: FileForm, origin: ColumnInFile) -> bool:
     """Whether numbers or dates are written in another way than the task's."""
     return bool(origin.date or origin.is_scaled or origin.unit or form.thousands or form.decimal != POINT)
 
 
-def _number(cell: str, form: FileForm, origin: Origin) -> str:
+def _number(cell: str, form: FileForm, origin: ColumnInFile) -> str:
     """With a decimal point, without separators of thousands, in the task's unit; else a text that is no number."""
     text = with_point(cell, form.decimal, form.thousands, origin.unit)
     if text is None:
@@ -74,7 +74,7 @@ def _number(cell: str, form: FileForm, origin: Origin) -> str:
     return repr(value) if math.isfinite(value) else cell
 
 
-def _from_date(cell: str, origin: Origin) -> str:
+def _from_date(cell: str, origin: ColumnInFile) -> str:
     """A date as the days since another one, or the years until one; else a text that is no number."""
     try:
         day = datetime.strptime(cell.strip(), origin.date).date()

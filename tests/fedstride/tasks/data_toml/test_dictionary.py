@@ -10,7 +10,7 @@ import pytest
 
 from fedstride.errors import ConfigError
 from fedstride.tasks.data_toml import site
-from fedstride.tasks.data_toml.dictionary import Cells
+from fedstride.tasks.data_toml.dictionary import AllowedCells
 from fedstride.tasks.data_toml.dictionary_file import read_columns, read_examples
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.own_files.readers import npz
@@ -46,10 +46,10 @@ def asks(**changes: Any) -> Spec:
 
 
 def test_the_kinds_of_cells() -> None:
-    assert TABLE.columns["age"] == Cells("number", 0.0, 120.0, True, empty=True)
-    assert TABLE.columns["weight"] == Cells("number", -math.inf, math.inf)
-    assert TABLE.columns["sex"] == Cells("category", categories=("female", "male"))
-    assert TABLE.columns["title"] == Cells("text", empty=True)
+    assert TABLE.columns["age"] == AllowedCells("number", 0.0, 120.0, True, empty=True)
+    assert TABLE.columns["weight"] == AllowedCells("number", -math.inf, math.inf)
+    assert TABLE.columns["sex"] == AllowedCells("category", categories=("female", "male"))
+    assert TABLE.columns["title"] == AllowedCells("text", empty=True)
     age = TABLE.columns["age"]
     assert [age.allows(value) for value in (0.0, 120.0, 1.5, -1.0, 121.0)] == [True, True, False, False, False]
     assert str(age) == "a whole number from 0 to 120" and str(TABLE.columns["sex"]) == "one of female, male"

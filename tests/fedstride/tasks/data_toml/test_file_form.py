@@ -14,7 +14,7 @@ from own_files import of_table, written
 
 from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import own_files
-from fedstride.tasks.data_toml.file_form import FileForm, Origin
+from fedstride.tasks.data_toml.file_form import ColumnInFile, FileForm
 from fedstride.tasks.data_toml.site import SiteData, read_site
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.own_files.tables.translated import as_task
@@ -193,7 +193,7 @@ def test_numbers_in_any_form_are_the_same_number(value: float) -> None:
         (FileForm(decimal=",", thousands=" "), f"{value:,.4f}".replace(",", " ").replace(".", ",")),
     ]
     for form, text in texts:
-        [found] = as_task([text], form, Origin(), is_number=True)
+        [found] = as_task([text], form, ColumnInFile(), is_number=True)
         assert float(found) == float(f"{value:.4f}")
-        [scaled] = as_task([text], form, Origin(factor=2.0, offset=1.0), is_number=True)
+        [scaled] = as_task([text], form, ColumnInFile(factor=2.0, offset=1.0), is_number=True)
         assert float(scaled) == float(f"{value:.4f}") * 2.0 + 1.0
