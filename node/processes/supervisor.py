@@ -67,7 +67,7 @@ def serve(line: Channel, template: int, work: Work) -> NoReturn:
 
 
 class Supervisor:
-    """Minds one child, for at most so many seconds. `watched`: see `Start`.
+    """Watches one child, for at most so many seconds. `watched`: see `Start`.
 
     `is_scoped`: whether signals reach only what this process has started.
     """
