@@ -10,10 +10,10 @@ from fedstride.errors import require
 from server_app.config.attacks import ATTACKS
 from server_app.session import Prepared
 
-from .attacking_grid import AttackedGrid, attackers_of
-from .choosing import ChoosingGrid
+from .attackers import attackers_of, drawn_order
+from .attacking_grid import AttackedGrid
 from .judge import Judge
-from .rules import drawn_order
+from .worst_update_grid import ChoosingGrid
 
 G = TypeVar("G", bound=Grid)
 

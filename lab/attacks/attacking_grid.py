@@ -19,10 +19,9 @@ from fedstride.arrays.finite import held_in, put_back, taken_out
 from fedstride.arrays.named import Arrays, Held, is_buffer, to_record, views
 from fedstride.messages import wire
 from fedstride.messages.records import array_records, metric_records
-from server_app.config.schema import Config
 from server_app.exchange.sending import CohortGrid
 
-from .rules import Attack, Present, drawn_order
+from .rules import Attack, Present
 
 Updates = Mapping[tuple[str, str], np.ndarray]
 """The update of a client in float64, by record and parameter."""
@@ -159,9 +158,3 @@ def with_updates(sent: Message, reply: Message, updates: Updates) -> dict[str, A
                 arrays[key] = np.asarray(start.get(key, 0.0) + update).astype(arrays[key].dtype)
         content[name] = to_record(put_back(arrays, held))
     return content
-
-
-def attackers_of(config: Config) -> list[int]:
-    """The ids of the clients that attack in a run, in increasing order."""
-    count, place = (getattr(config.attack, key, 0) for key in ("clients", "place"))
-    return sorted(drawn_order(config.seed, config.clients)[place : place + count])

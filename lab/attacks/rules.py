@@ -36,7 +36,6 @@ from statistics import NormalDist
 
 import numpy as np
 
-from fedstride import seeds
 from server_app.config.attacks import ALittle, Attackers, InnerProduct, Liars, Scaled
 
 
@@ -174,8 +173,3 @@ class ManyExamples(Attack):
     def examples(self, count: int) -> int:
         """A multiple of the number."""
         return round(self.factor * count)
-
-
-def drawn_order(seed: int, clients: int) -> list[int]:
-    """All clients, in an order drawn from the seed. The first ones are the attackers."""
-    return [int(client) for client in seeds.generator(seed, "attack").permutation(clients)]

@@ -19,6 +19,13 @@ LEVEL = 0.05
 """The probability that a site is named although all are alike."""
 
 
+UNIT_FACTOR = 3.0
+"""How often larger or smaller, mean and deviation both, the values of a site are before its unit is doubted."""
+
+ALIKE_FACTOR = 2.0
+"""How much the factors of mean and deviation may differ, so that one factor explains both."""
+
+
 class Outlier(NamedTuple):
     """A site whose values in a column are not like those of the others; `p` is corrected."""
 
@@ -34,6 +41,28 @@ def outliers(said: Mapping[str, Description], asked: Sequence[DescribedColumn]) 
     return [
         Outlier(site, at, p) for at, histograms in columns.items() for site, p in _named(histograms, tests).items()
     ]
+
+
+def unit_factor(site: str, column: int, said: Mapping[str, Description]) -> float | None:
+    """By how much this site's values are larger than the others', if that one factor explains mean and deviation.
+
+    None if it does not. Then the site may have another unit.
+    """
+    one = said[site].columns[column]
+    others = [
+        description.columns[column] for name, description in said.items() if name != site and description.columns
+    ]
+    others = [other for other in others if other.std > 0 and other.present]
+    if one.std <= 0 or not others:
+        return None
+    rows = sum(other.present for other in others)
+    mean = sum(other.mean * other.present for other in others) / rows
+    deviation = sum(other.std * other.present for other in others) / rows
+    if not mean or one.mean / mean <= 0:
+        return None
+    factor, spread = one.mean / mean, one.std / deviation
+    far = min(factor, spread) > UNIT_FACTOR or max(factor, spread) < 1 / UNIT_FACTOR
+    return factor if far and 1 / ALIKE_FACTOR < factor / spread < ALIKE_FACTOR else None
 
 
 def _named(histograms: Mapping[str, Histogram], tests: int) -> dict[str, float]:

@@ -16,14 +16,7 @@ from fedstride.tasks.statistics.description import (
     near,
 )
 
-from .differing_sites import Outlier
-
-UNIT_FACTOR = 3.0
-"""How often larger or smaller, mean and deviation both, the values of a site are before its unit is doubted."""
-
-ALIKE_FACTOR = 2.0
-"""How much the factors of mean and deviation may differ, so that one factor explains both."""
-
+from .differing_sites import Outlier, unit_factor
 
 NONE = "none"
 """In place of a share of no rows."""
@@ -134,21 +127,7 @@ def _of_site(site: str, said: Description, asked: Sequence[DescribedColumn]) -> 
 
 
 def _of_unit(site: str, column: str, at: int, said: Mapping[str, Description]) -> str:
-    """The doubt of a unit, if one factor explains mean and deviation; else empty."""
-    one = said[site].columns[at]
-    others = [
-        description.columns[at] for name, description in said.items() if name != site and description.columns
-    ]
-    others = [other for other in others if other.std > 0 and other.present]
-    if one.std <= 0 or not others:
-        return ""
-    rows = sum(other.present for other in others)
-    mean = sum(other.mean * other.present for other in others) / rows
-    deviation = sum(other.std * other.present for other in others) / rows
-    if not mean or one.mean / mean <= 0:
-        return ""
-    factor, spread = one.mean / mean, one.std / deviation
-    far = min(factor, spread) > UNIT_FACTOR or max(factor, spread) < 1 / UNIT_FACTOR
-    if not far or not 1 / ALIKE_FACTOR < factor / spread < ALIKE_FACTOR:
+    factor = unit_factor(site, at, said)
+    if factor is None:
         return ""
     return f"{site}: {column}: its values are about {number(factor)} times theirs: is its unit the same?"

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from fedstride.arrays.named import to_record, views
 from fedstride.flower import identity
 from fedstride.messages import wire
+from lab.attacks.attackers import drawn_order
 from lab.attacks.attacking_grid import replace, updates_in
-from lab.attacks.rules import Attack, Present, drawn_order, z_max
+from lab.attacks.rules import Attack, Present, z_max
 from server_app.config.attacks import ATTACKS
 
 PRESENT = Present(attackers=(1, 4), honest=(0, 2, 3), order=(4, 3, 1, 0, 2))

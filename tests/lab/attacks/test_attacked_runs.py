@@ -11,7 +11,7 @@ from desk import play, table, weights, whole_and_resumed
 from flwr.app import Context, RecordDict
 
 from fedstride.errors import ConfigError
-from lab.attacks.attacking_grid import attackers_of
+from lab.attacks.attackers import attackers_of
 from lab.engine.sweep_combinations import plan
 from server_app.app import main as server_main
 from server_app.config.attacks import ATTACKS

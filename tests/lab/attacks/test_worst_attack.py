@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedstride.errors import ConfigError
-from lab.attacks.attacking_grid import attackers_of
+from lab.attacks.attackers import attackers_of, drawn_order
 from lab.attacks.judge import Judge
-from lab.attacks.rules import drawn_order
 from lab.attacks.worst_update import WITHIN_THE_BOUND, KnownToAttackers, WorstUpdate, directions, longest
 from server_app.config.attacks import ATTACKS
 from server_app.config.compose import compose
