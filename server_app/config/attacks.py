@@ -132,7 +132,7 @@ ATTACKS = Table(
     ),
     Part(
         "worst",
-        "worst_update:Worst",
+        "worst_update:WorstUpdate",
         "Attackers send what, of many directions and lengths that are accepted, makes the test loss largest.",
         Worst,
     ),

@@ -31,7 +31,7 @@ def work():
         return 7
     time.sleep(600)
 
-sys.exit(children.kept(os.getppid(), work))
+sys.exit(forks.kept(os.getppid(), work))
 """
 
 PARENT = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', *sys.argv[1:]]))"

@@ -600,7 +600,13 @@ def test_a_resumed_run_may_repeat_its_own_values(run: Path) -> None:
 def test_a_resumed_run_cannot_change_what_the_result_depends_on(run: Path, override: str, said: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         resume(run, override)
-    for words in [*said, str(run), "can change only ", "patience, resume, rounds, target", "start a new run"]:
+    for words in [
+        *said,
+        str(run),
+        "can change only ",
+        "patience, resume, rounds, rules_on, target",
+        "start a new run",
+    ]:
         assert words in str(caught.value)
 
 
