@@ -55,3 +55,18 @@ def ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def undrawn_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In fast tests a run's `curve.png` is empty: to draw it takes half of the time of a small run.
+
+    Tests that look at it have the mark `curves`.
+    """
+    if any(request.node.get_closest_marker(mark) for mark in ("slow", "curves")):
+        return
+    try:
+        from server_app.reports import curve
+    except ImportError:  # an environment for the strategies alone
+        return
+    monkeypatch.setattr(curve, "draw", lambda series, path, **about: path.write_bytes(b""))

@@ -226,6 +226,7 @@ def fails(*arguments: object, **options: object) -> None:
     raise ValueError("no font was found")
 
 
+@pytest.mark.curves
 @pytest.mark.parametrize("what", ["new_figure", "save_figure"])
 def test_a_plot_is_not_worth_a_run(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
