@@ -74,6 +74,7 @@ def test_the_command_prints_and_writes_all_values(
     assert record["versions"]["numpy"] and record["hardware"]["cores"]
 
 
+@pytest.mark.slow
 def test_a_method_is_measured_on_a_message_of_a_run() -> None:
     names = [each.name for each in client.timings(2, only="MLP on a table: FedNLR")]
     assert names == ["MLP on a table: FedNLR", "MLP on a table: FedNLR, activations"] * 2
@@ -263,6 +264,7 @@ def test_the_work_of_the_rivals_is_that_of_the_quickstart(tmp_path: Path) -> Non
     assert 0.0 <= json.loads(results.read_text())["test/accuracy"] < 0.3
 
 
+@pytest.mark.slow
 def test_drjax_gets_the_work_of_the_cohort(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
 
@@ -289,6 +291,7 @@ def test_drjax_gets_the_work_of_the_cohort(monkeypatch: pytest.MonkeyPatch) -> N
     assert drjax.startswith("DrJAX (drjax==")
 
 
+@pytest.mark.slow
 def test_without_drjax_the_cohort_is_measured_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(rival: rivals.Rival) -> Path:
         raise RunError("uv venv failed: no such Python")
@@ -304,6 +307,7 @@ def test_the_operations_of_a_step_are_those_of_its_layers() -> None:
     assert _limits.operations(lambda: torch.autograd.grad(layer(x).sum(), list(layer.parameters()))) == 2 * product
 
 
+@pytest.mark.slow
 def test_the_least_time_is_that_of_the_devices_rates() -> None:
     found = _limits.rates(torch.device("cpu"))
     assert found.operations > 1e8 and found.bytes > 1e8 and found.launch == 0.0

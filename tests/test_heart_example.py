@@ -20,6 +20,7 @@ def sites(request: pytest.FixtureRequest, tmp_path: Path) -> list[Path]:
     return data_files(tmp_path)
 
 
+@pytest.mark.slow
 def test_four_hospitals_learn_together_and_the_model_is_used(sites: list[Path], tmp_path: Path) -> None:
     files = ",".join(f"'{site}'" for site in sites)
     outcome = play(

@@ -182,6 +182,7 @@ def test_importing_a_package_does_not_load_heavy_modules(statement: str, heavy: 
     assert done.stdout.strip() == ""
 
 
+@pytest.mark.slow
 def test_the_server_imports_only_the_table_of_client_app() -> None:
     script = (
         "import server_app.app, sys\nprint(*sorted(m for m in sys.modules if m.split('.')[0] == 'client_app'))"
@@ -203,6 +204,7 @@ def test_the_vectorized_engine_is_known_in_one_place() -> None:
     assert known == {"lab/engine/engine.py"}
 
 
+@pytest.mark.slow
 def test_pickles_are_read_in_few_places() -> None:
     readers = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
     found = set()
@@ -251,6 +253,7 @@ def hidden() -> set[str]:
     return hidden_names(FLOWER.rglob("*.py"))
 
 
+@pytest.mark.slow
 def test_private_names_of_flower_are_in_one_folder(hidden: set[str]) -> None:
     files = [
         *(path for package in (*MAY_IMPORT, "examples") for path in modules(package)),
@@ -323,6 +326,7 @@ def test_public_names_and_docstrings_are_allowed(source: str, hidden: set[str], 
     assert violations(planted, hidden) == []
 
 
+@pytest.mark.slow
 def test_processes_are_forked_in_one_module() -> None:
     found = {
         str(path.relative_to(ROOT))

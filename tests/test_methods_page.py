@@ -108,6 +108,7 @@ def test_no_text_refers_to_a_document_outside_the_repository() -> None:
     assert found == []
 
 
+@pytest.mark.slow
 def test_every_markdown_file_that_is_named_exists() -> None:
     def exists(name: str, near: Path) -> bool:
         return name == CARD or any(

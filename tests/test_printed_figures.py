@@ -55,6 +55,7 @@ def test_older_rows_are_marked_and_no_others(script: ModuleType, tmp_path: Path)
     )
 
 
+@pytest.mark.slow
 def test_the_pages_rows_are_found_and_can_be_run(script: ModuleType) -> None:
     found = [row for page in script.PAGES for row in script.rows(page)]
     assert {row.where.partition(":")[0] for row in found} >= {"README.md", "baselines.md"}
@@ -63,6 +64,7 @@ def test_the_pages_rows_are_found_and_can_be_run(script: ModuleType) -> None:
         compose([*script.SHORT, *overrides.split()])
 
 
+@pytest.mark.slow
 def test_the_digest_is_of_the_model(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script, "SHORT", ("rounds=1", "clients=4", "cohort=2", "task=breast_cancer", "model=mlp"))
     avg = script.digest("method=fedavg")

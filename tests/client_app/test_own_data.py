@@ -136,6 +136,7 @@ def play(out: Path, configs: list[dict[str, Any]], *overrides: str) -> session.O
     return session.run(LocalGrid(brings(configs), config.clients), session.prepare(config))
 
 
+@pytest.mark.slow
 def test_a_run_with_own_data_is_bit_identical_to_a_run_with_the_same_partition(tmp_path: Path) -> None:
     files = [part_of_the_task(tmp_path / f"{k}.npz", k, 3) for k in range(3)]
     configs = [{"data": str(path), "partition-id": k} for k, path in enumerate(files)]

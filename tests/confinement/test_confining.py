@@ -237,6 +237,7 @@ def test_a_limit_holds(act: str, error: str, tmp_path: Path) -> None:
     assert run(f"{LIMITED}\nprint(refused(lambda: {act}))", tmp_path) == error
 
 
+@pytest.mark.slow
 @needs_a_kernel
 def test_the_kernel_ends_a_process_after_its_time(tmp_path: Path) -> None:
     script = f"""

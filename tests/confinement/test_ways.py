@@ -90,6 +90,7 @@ def tried(folder: Path, uid: int, landlock: int) -> dict[str, tuple[Trial, Trial
         return {name: (free, held) for _, name, free, held in json.loads(place.read_text())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", [pytest.param(each, id=f"{each.row}: {each.name}") for each in WAYS])
 @pytest.mark.parametrize(("uid", "landlock"), combinations())
 def test_a_way_out_is_closed(each: Way, uid: int, landlock: int, shared: Path) -> None:

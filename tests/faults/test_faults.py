@@ -195,6 +195,7 @@ def test_a_reply_that_is_not_used_has_no_effect(tmp_path: Path, monkeypatch, kin
     assert newest_checkpoint(folder)[0].accepted == {0: 4, 1: 4, 2: 4, 3: 4}
 
 
+@pytest.mark.slow
 def test_a_round_below_the_quorum_has_no_effect_on_states(tmp_path: Path, monkeypatch) -> None:
     """The only reply of the round is valid, but it is not used."""
     faults = [Fault(client, 2, error(2)) for client in (0, 1, 2)]
@@ -465,6 +466,7 @@ def test_a_round_counts_only_with_a_quorum(tmp_path: Path, monkeypatch) -> None:
     assert json.loads((folder / "status.json").read_text())["best"]["round"] in (1, 3)
 
 
+@pytest.mark.slow
 def test_a_target_that_most_clients_reach_ends_the_run_also_after_a_resume(tmp_path: Path, monkeypatch) -> None:
     options = ("best=train/accuracy", "rounds=6")
     plain, _ = play(tmp_path, monkeypatch, [], *options, name="plain")

@@ -88,6 +88,7 @@ def test_of_two_nodes_with_one_id_the_one_that_was_registered_first_has_it(
     assert f"claims client id 3, which belongs to site-{winner}" in reason
 
 
+@pytest.mark.slow
 def test_too_few_clients_after_a_double_claim_end_the_run_with_both_names(tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(RunError) as caught:
         play(tmp_path, monkeypatch, [Stranger(50, 0)], "clients=5", "rounds=1", grid=FourGrid)
@@ -116,6 +117,7 @@ def test_a_key_that_was_registered_again_has_the_same_id(tmp_path: Path, monkeyp
     assert refused(folder) == []
 
 
+@pytest.mark.slow
 def test_ids_belong_to_their_keys_in_a_resumed_run(tmp_path: Path, monkeypatch) -> None:
     folder, _ = play(tmp_path, monkeypatch, [], "rounds=2", "min_clients=3")
     assert newest_checkpoint(folder)[0].owners.keys() == {0, 1, 2, 3}

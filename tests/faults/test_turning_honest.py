@@ -18,6 +18,7 @@ def behind(strategy: str, attack: str, folder: Path, *more: str) -> list[float]:
     return [one - other for one, other in pairs][turning.ROUNDS + 1 :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", turning.STRATEGIES)
 def test_a_client_that_turns_honest_leaves_nothing(strategy: str, tmp_path: Path) -> None:
     assert min(behind(strategy, "reversed", tmp_path, "seed=1")) <= POINT

@@ -63,6 +63,7 @@ def is_one_line(errors: str) -> bool:
     return len(lines) == 1 and "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_commands_without_a_known_home(tmp_path: Path) -> None:
     cases = [(home, command) for home in (None, "", "home", "~") for command in (*NEED_A_HOME, *WORK)]
     found = said(tmp_path, cases)
@@ -94,6 +95,7 @@ def test_commands_with_a_home_that_cannot_be_used(tmp_path: Path) -> None:
             assert "set FEDSTRIDE_CACHE" in errors and home in errors, errors
 
 
+@pytest.mark.slow
 def test_a_run_needs_no_home_if_its_folders_are_named(tmp_path: Path) -> None:
     given = ["rounds=1", "clients=2", "model=svm", "name=homeless"]
     done = strangers.run(

@@ -24,6 +24,7 @@ def desk(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["stop", "logs", "watch", "fetch", "resume"])
 def test_what_is_no_run_is_one_line_and_nothing_is_written(desk: Path, command: str, call: Call) -> None:
     before = sorted(desk.rglob("*"))

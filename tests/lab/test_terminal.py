@@ -155,6 +155,7 @@ def test_no_text_of_a_superlink_acts_on_the_terminal(call: Call, serve: Serve, k
         assert code in (0, 1, 2) and "Traceback" not in out + err
 
 
+@pytest.mark.slow
 def test_what_submit_follows_does_not_act_on_the_terminal(call: Call, serve: Serve) -> None:
     address = serve(**everything("".join(KINDS[kind] for kind in KINDS if kind != "half a character")))
     code, out, err = call("submit", "--address", address, "--insecure", "rounds=1")

@@ -16,6 +16,7 @@ from server_app.session import prepare
 SMALL = ("clients=4", "evaluate_clients=true", "rounds=1", "client.local_steps=2", "best=local/loss")
 
 
+@pytest.mark.slow
 def test_each_example_is_held_out_once(tmp_path: Path) -> None:
     sizes = []
     for fold in range(4):

@@ -33,6 +33,7 @@ def measuring(trained: Path, *more: str) -> list[str]:
     return [*MEASURED, "rounds=0", f"initial='{trained / 'model.safetensors'}'", *more]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fedavg", "scaffold", "fednnnn+fedlws", "fedadam", "krum"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_figures_are_those_of_the_last_round(

@@ -109,6 +109,7 @@ def test_the_figure_over_all_sites_is_that_of_their_rows_together(parts: str, tm
     assert "local/cost/error" not in row and outcome.folder.joinpath("best.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_workers_and_a_resumed_run_have_the_same_figures(parts: str, tmp_path: Path) -> None:
     alone = play(tmp_path / "alone", parts, *CHOSEN, "rounds=3").folder
     forget()

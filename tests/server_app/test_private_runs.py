@@ -87,6 +87,7 @@ def test_a_resumed_run_draws_the_noise_that_it_would_have_drawn(tmp_path: Path, 
     assert (tmp_path / "one/checkpoint").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_a_round_repeated_with_other_inputs_is_one_more_release(tmp_path: Path) -> None:
     """A round with the same inputs is none: epsilon then counts each round once."""
     given = ["strategy=fedavg", "privacy=server_side", "rounds=4", "name=one"]
@@ -126,6 +127,7 @@ def test_what_is_counted(tmp_path: Path) -> None:
     assert [released(4, "other"), released(5, "5")] == [6, 7]
 
 
+@pytest.mark.slow
 def test_a_lost_list_of_releases_does_not_lower_the_count(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, "privacy=server_side", "rounds=4", "name=one", observers=[StopAfter(2)])

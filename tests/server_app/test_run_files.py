@@ -112,6 +112,7 @@ def test_a_disk_in_trouble_costs_at_most_the_checkpoint(small_disk: Path, tmp_pa
     assert (outcome.folder / "checkpoint/round-000005/state.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_disk_that_stays_full_fails_the_run_and_the_message_says_how_to_continue(
     small_disk: Path, tmp_path: Path
 ) -> None:

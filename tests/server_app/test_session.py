@@ -240,6 +240,7 @@ def test_a_plot_is_not_worth_a_run(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["module://a_package.that_is_missing", "TkAgg", "nonsense", "svg"])
 def test_the_backend_that_a_notebook_names_has_no_effect(backend: str, tmp_path: Path) -> None:
     """It would be read when matplotlib is imported, so this needs a new process."""
@@ -331,6 +332,7 @@ def test_the_error_for_a_wrong_number_of_nodes_names_the_option(tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_an_impossible_partition_is_rejected_before_any_message(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"partition.alpha = 0.001 .* raise partition.alpha or lower"):
         play(tmp_path, "clients=100", "partition.alpha=0.001", "partition.min_size=30")

@@ -176,6 +176,7 @@ def deliveries(folder: Path) -> list[tuple[int, int]]:
     return [(row["round"], row["client"]) for row in rows if row["bytes/down"] > 100_000]
 
 
+@pytest.mark.slow
 def test_frozen_arrays_are_sent_once_to_each_client(tmp_path: Path) -> None:
     local = play(tmp_path, "rounds=3", HEAD, "evaluate_clients=true").folder
     remote = play(tmp_path, "rounds=3", HEAD, "evaluate_clients=true", app=elsewhere(tmp_path / "caches")).folder

@@ -114,6 +114,7 @@ def test_each_model_has_the_figures_that_it_has_alone(models: Models, measured: 
     assert named(measured.rows[0], "local/").items() >= named(first.rows[0], "local/").items()
 
 
+@pytest.mark.slow
 def test_the_differences_are_those_of_a_comparison_at_a_desk(models: Models, measured: Run) -> None:
     both = {name: load_model(getattr(models, name)) for name in ("first", "second")}
     config = both["first"].config
@@ -162,6 +163,7 @@ def test_its_variance_is_from_those_of_the_sites(deviations: Sequence[float], ro
     assert over_sites([[0.5], [0.1]], [1, 3]).value == pytest.approx(0.2)
 
 
+@pytest.mark.slow
 def test_the_bits_do_not_depend_on_the_engine(models: Models, measured: Run, tmp_path: Path) -> None:
     other = load(play(tmp_path, *models.measuring(), small=False, workers=2).folder)
     assert [figures(row) for row in other.clients.rows] == [figures(row) for row in measured.clients.rows]
@@ -172,6 +174,7 @@ def figures(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key.startswith(("local/", "against/", "difference/"))}
 
 
+@pytest.mark.slow
 def test_the_same_model_twice_differs_nowhere(models: Models, tmp_path: Path) -> None:
     found = load(play(tmp_path, *models.measuring(against=models.first / "model.safetensors"), small=False).folder)
     for row in [*found.clients.rows, *found.rows]:
@@ -294,6 +297,7 @@ def test_a_second_model_needs_a_first_one_that_clients_measure(chosen: list[str]
         compose(chosen)
 
 
+@pytest.mark.slow
 def test_clients_compare_by_default_also_where_the_server_has_a_test_set(tmp_path: Path) -> None:
     folder = play(tmp_path, "rounds=1").folder
     file = folder / "model.safetensors"

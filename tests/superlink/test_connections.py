@@ -38,6 +38,7 @@ def opened(port: int, count: int) -> list[socket.socket]:
     return [socket.create_connection(("127.0.0.1", port), 5) for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_18_half_of_a_head_ends_with_its_time(port: int) -> None:
     """Also a second head on one connection, and one that comes a byte at a time."""
     with socket.create_connection(("127.0.0.1", port), 5) as line:

@@ -100,6 +100,7 @@ def test_20_a_file_of_another_user_is_refused(tmp_path: Path, home: Path) -> Non
         token.found("127.0.0.1:8000", insecure=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["database", "folder", "token", "key"])
 def test_the_command_refuses_in_one_line(tmp_path: Path, home: Path, what: str) -> None:
     """Before it listens, and before anything is written."""

@@ -105,6 +105,7 @@ def test_the_app_of_the_wheel_is_inside_the_package(site: Path) -> None:
     assert app["config"] == original["config"]
 
 
+@pytest.mark.slow
 def test_the_apps_load_only_modules_of_the_package(site: Path) -> None:
     code = (
         "import sys, fedstride.server_app.app, fedstride.client_app.app\n"

@@ -94,6 +94,7 @@ def test_example_before_training() -> None:
     assert probabilities == printed([0.4507772, 0.5492228])
 
 
+@pytest.mark.slow
 def test_example_after_a_step_of_sgd() -> None:
     model = ExampleNet(torch.float64)
     optimizer = NeuronSGD(model, {}, lr=0.5)

@@ -167,6 +167,7 @@ CLIENTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(CLIENTS, st.integers(2, 12), st.integers(1, 8), st.data())
 def test_the_bounds_hold_for_any_clients(examples: Any, most: int, least: int, data: Any) -> None:
@@ -176,6 +177,7 @@ def test_the_bounds_hold_for_any_clients(examples: Any, most: int, least: int, d
     check(clients, weights, most, least)
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(CLIENTS, st.integers(2, 12), st.randoms(use_true_random=False))
 def test_the_order_of_clients_changes_no_bit(examples: Any, most: int, random: Any) -> None:
@@ -189,6 +191,7 @@ def test_the_order_of_clients_changes_no_bit(examples: Any, most: int, random: A
         assert repr(one) == repr(other)
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(CLIENTS)
 def test_auroc_and_its_error_as_in_the_equations(examples: Any) -> None:

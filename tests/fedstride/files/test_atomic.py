@@ -123,6 +123,7 @@ def test_a_line_that_the_disk_does_not_take_is_taken_back(tmp_path: Path, monkey
         private_files.kept(tmp_path / "lines", 3)
 
 
+@pytest.mark.slow
 def test_no_other_module_replaces_files_or_forces_names_to_the_disk() -> None:
     """`replace` of a path has one argument that is no text; of a string it has two."""
     found = set()

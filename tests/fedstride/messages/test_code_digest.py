@@ -65,6 +65,7 @@ def test_a_new_module_and_a_renamed_one_change_it(clone: Path) -> None:
     assert len({before, more, digest(clone)}) == 3
 
 
+@pytest.mark.slow
 def test_the_content_of_a_parts_file_counts_and_its_folder_does_not(clone: Path, tmp_path: Path) -> None:
     one, two, other = (tmp_path / each / "mine.py" for each in ("one", "two", "other"))
     for path, text in ((one, PARTS), (two, PARTS), (other, PARTS + "# changed\n")):

@@ -110,6 +110,7 @@ def test_a_packed_reply_needs_no_more_memory_than_any_other() -> None:
     assert peak(sealed(as_node(packed)), Allowance.of(asked)) < most
 
 
+@pytest.mark.slow
 def test_the_largest_honest_reply_is_allowed() -> None:
     """All bounds at their largest values: names, lists, texts, metrics, and the arrays that are expected."""
     name = "n" * limits.MAX_NAME
@@ -384,6 +385,7 @@ def a_message_or_a_reason(objects: tuple[str, dict[str, bytes]]) -> None:
 ANY = st.one_of(changed(), random_trees())
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(ANY)
 def test_any_objects_are_a_message_or_a_reason(objects: tuple[str, dict[str, bytes]]) -> None:

@@ -123,6 +123,7 @@ def test_a_site_says_whether_a_run_may_ask_for_it(old: str, new: str, allowed: b
         site.check(SPEC)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["local", "vectorized"])
 def test_sites_learn_a_risk_together_and_the_model_predicts(engine: str, tmp_path: Path) -> None:
     files = [written(tmp_path / f"{name}.csv", table(seed)) for seed, name in enumerate("abc")]

@@ -96,6 +96,7 @@ def test_the_longest(screening: Any, learnt: Any, honest: Any, attackers: Any, e
 # ---------------------------------------------------------------- runs
 
 
+@pytest.mark.slow
 def test_no_candidate_is_rejected_and_it_is_worse_than_a_reversed_update(tmp_path: Path) -> None:
     found = play(tmp_path, *SMALL_RUN, "name=worst", small=False)
     flipped = play(tmp_path, *SMALL_RUN, "attack=sign_flip", "name=flip", small=False)
@@ -120,6 +121,7 @@ class Tried(Judge):
         return loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fednnnn", "fedmedian", "fedavg+fedlws+two_d_lrd"])
 def test_the_round_gives_what_was_found_and_trying_changes_nothing(
     strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

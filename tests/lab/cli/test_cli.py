@@ -38,6 +38,7 @@ def test_every_command_has_help_and_is_in_the_docs(call, command: str) -> None:
     assert f"fedstride {command}" in (ROOT / "docs/commands.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.curves
 def test_run_creates_its_folder_below_the_current_one(call, tmp_path: Path) -> None:
     code, out, _ = call("run", *QUICK, "--no-compare")

@@ -72,6 +72,7 @@ def test_neither_data_nor_models_change(runs: list[Path]) -> None:
     assert {path: path.read_bytes() for folder in runs for path in folder.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_what_cannot_be_measured(runs: list[Path], tmp_path: Path) -> None:
     def line(*arguments: str) -> str:
         with pytest.raises((ConfigError, DataError)) as raised:

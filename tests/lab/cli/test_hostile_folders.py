@@ -141,6 +141,7 @@ def tried(call: Call, base: Path, work: Path, every: int) -> tuple[int, list[str
     return count, wrong
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_damaged_folder_is_read_or_refused_in_one_line(call: Call, base: Path, tmp_path: Path) -> None:
     count, wrong = tried(call, base, tmp_path / "work", every=61)
@@ -160,6 +161,7 @@ def test_more_damaged_folders_are_read_or_refused_in_one_line(call: Call, base: 
 WORST = ["metrics.jsonl", "status.json", "config.yaml", ".lock"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("file", WORST)
 def test_no_command_waits_for_a_pipe(call: Call, base: Path, tmp_path: Path, file: str) -> None:

@@ -163,6 +163,7 @@ def test_images_texts_and_arrays(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.predict(table)["p(bad)"], model.predict(tmp_path / "new texts")["p(bad)"])
 
 
+@pytest.mark.slow
 def test_values_are_in_their_unit_and_labels_have_a_probability_each(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     for k in range(2):
@@ -277,6 +278,7 @@ def test_without_missing_cells_in_the_task_they_are_an_error(tmp_path: Path) -> 
             model.predict(pd.DataFrame({**good, name: [value]}))
 
 
+@pytest.mark.slow
 def test_the_command(run: Path, tmp_path: Path) -> None:
     table = rows(9)
     table.to_csv(tmp_path / "new.csv", index=False)

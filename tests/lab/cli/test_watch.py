@@ -237,6 +237,7 @@ def test_the_copy_of_a_run_in_progress_is_not_waited_for(tmp_path: Path) -> None
     assert watched.state == "fetched" and "is still running (when it was fetched, 2026" in watched.reason
 
 
+@pytest.mark.slow
 def test_a_run_that_did_not_complete_has_exit_code_1(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, "rounds=3", "name=mine", observers=[StopAfter(1)])

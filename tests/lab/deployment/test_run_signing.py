@@ -118,6 +118,7 @@ def test_a_run_that_is_not_signed_has_no_terms(key: Path) -> None:
         signed_messages.signed_terms({"signed_run": "x"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "said"),
     [

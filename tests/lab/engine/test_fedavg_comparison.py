@@ -59,6 +59,7 @@ def test_it_ends_with_the_run(workers: int, tmp_path: Path) -> None:
     assert not beside.completed
 
 
+@pytest.mark.slow
 def test_a_failed_one_is_not_completed(tmp_path: Path) -> None:
     from client_app.app import app
 

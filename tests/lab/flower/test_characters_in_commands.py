@@ -88,6 +88,7 @@ def given(call: Call, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "dry-run", "simulate", "submit", "resume", "show", "sweep"])
 def test_a_value_arrives_or_is_shown_so_that_it_does(given: dict[str, Any], command: str) -> None:
     for text in VALUES:

@@ -102,6 +102,7 @@ def pieces(*lines: str) -> list[Any]:
 # ---------------------------------------------------------------- submitting
 
 
+@pytest.mark.slow
 def test_the_overrides_arrive_unchanged(connected: Callable[[Scripted], ChosenSuperLink]) -> None:
     given = ["strategy=fedlws", "out='/srv/it\\'s \\\\ here'", 'name="ä 😀 \x7f"', "model=mlp"]
     scripted = Scripted([], start=["7"])
@@ -110,6 +111,7 @@ def test_the_overrides_arrive_unchanged(connected: Callable[[Scripted], ChosenSu
     assert "@" in scripted.config[wire.SUBMISSION] and RUN_CONFIG not in scripted.config
 
 
+@pytest.mark.slow
 def test_a_run_that_arrived_though_the_answer_did_not(connected: Callable[[Scripted], ChosenSuperLink]) -> None:
     """It is found by its mark; without it, the error is raised."""
     scripted = Scripted([], start=[RunError("the connection broke")])
@@ -241,6 +243,7 @@ def test_an_invalid_request_gives_one_line_and_exit_code_2(
     assert message in err and len(err.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_last_lines(
     connected: Callable[[Scripted], ChosenSuperLink],
     capsys: pytest.CaptureFixture[str],
@@ -257,6 +260,7 @@ def test_the_last_lines(
     assert lines[-2:] == ["final test accuracy 53.20 %", "folder, on the SuperLink's machine: /srv/runs/a b"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_prints_how_to_follow_or_stop_the_run(
     connected: Callable[[Scripted], ChosenSuperLink],

@@ -132,6 +132,7 @@ def test_a_band_is_mean_lowest_and_highest_of_the_common_rounds() -> None:
     assert over_rounds([], "m") is None
 
 
+@pytest.mark.slow
 def test_accuracy_and_seconds_by_hand(tmp_path: Path) -> None:
     for seed, values in ((1, [0.4, 0.6]), (2, [0.6, 0.7])):
         make(tmp_path / str(seed), config("strategy=fedavg", f"seed={seed}"), values)
@@ -302,6 +303,7 @@ def colours_of(panels: Sequence[LinePanel], name: str) -> set[int]:
     return {panel.look(name).colour for panel in panels if panel.bands.get(name) is not None}
 
 
+@pytest.mark.slow
 def test_a_method_has_one_colour_in_all_panels_of_a_page(tmp_path: Path) -> None:
     """Although its label has other words where fewer runs are shown, and some runs have another metric."""
     for alpha, beta, method in itertools.product((1, 10), (0.2, 0.8), ("fedavg", "fednnnn", "norm_norm")):

@@ -85,6 +85,7 @@ def ours(model: Model, table: Any) -> np.ndarray:
     return model.predict(table).select_dtypes("number").to_numpy()
 
 
+@pytest.mark.slow
 def test_cells_of_a_table_as_a_user_has_them(adult: Path, tmp_path: Path) -> None:
     model, file = load(adult), tmp_path / "adult.onnx"
     done = export(model, "onnx", file)
@@ -116,6 +117,7 @@ def hospitals() -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (REAL / "heart-disease").is_dir(), reason="the published tables are not on this machine")
 def test_a_thousand_rows_of_four_hospitals(tmp_path: Path) -> None:
     for site in SITES:
@@ -150,6 +152,7 @@ print(json.dumps([network(x).tolist(), json.loads(said["fedstride.json"])]))
 """
 
 
+@pytest.mark.slow
 def test_torch_alone_loads_the_file(adult: Path, tmp_path: Path) -> None:
     model, file = load(adult), tmp_path / "adult.pt2"
     assert export(model, "torch", file).difference <= 1e-5
@@ -205,6 +208,7 @@ def test_other_examples(kind: str, form: str, tmp_path: Path) -> None:
     assert ("uint8" in done.takes) == (kind in ("images", "scores"))
 
 
+@pytest.mark.slow
 def test_texts(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     words = np.array(["good", "bad", "fine", "poor", "great", "awful"])
@@ -223,6 +227,7 @@ def test_texts(tmp_path: Path) -> None:
     assert "crc32(its UTF-8) % 59" in said["tokens"] and said["tokens"].startswith("the first 8 ")
 
 
+@pytest.mark.slow
 def test_labels_and_values_of_tables(tmp_path: Path) -> None:
     table = adults(3).dropna()
     table["old"], table["rich"] = (table["x"] > 50).astype(int), (table["income"] == ">50K").astype(int)
@@ -238,6 +243,7 @@ def test_labels_and_values_of_tables(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [{"x": None}, {"work class": "?"}, {"x": np.inf}, {"probabilities": ""}])
 def test_what_predict_refuses_is_not_a_number(bad: dict[str, Any], tmp_path: Path) -> None:
     tables = [adults(k).dropna() for k in range(2)]
@@ -303,6 +309,7 @@ def test_a_missing_package_is_one_line(adult: Path, tmp_path: Path, monkeypatch:
                 export(load(adult), "onnx", tmp_path / "file")
 
 
+@pytest.mark.slow
 def test_the_command(adult: Path, tmp_path: Path, call: Call) -> None:
     out = tmp_path / "m.onnx"
     adults(9, 50).to_csv(tmp_path / "new.csv", index=False)
@@ -336,6 +343,7 @@ def test_refusals(
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.slow
 def test_images_that_are_no_bytes_need_floats(tmp_path: Path) -> None:
     model = load(play(tmp_path, *SMALL, *KINDS["images"], "name=run", small=False).folder)
     np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).uniform(0, 255, (5, 1, 28, 28)).astype(np.float32))
@@ -359,6 +367,7 @@ def test_a_process_that_has_trained_on_a_gpu_can_export(adult: Path, tmp_path: P
             switch.fp32_precision = value
 
 
+@pytest.mark.slow
 def test_every_format_says_how_an_example_is_prepared(adult: Path, tmp_path: Path) -> None:
     model = load(adult)
     for form in FORMATS:

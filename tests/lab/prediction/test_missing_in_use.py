@@ -164,6 +164,7 @@ def test_what_a_node_says_of_bins_stays_until_enough_rows_have_changed(
     assert said[0] == said[1] != said[2]
 
 
+@pytest.mark.slow
 def test_a_cell_of_a_column_without_a_rule_is_refused_in_use(sites: list[Path], tmp_path: Path) -> None:
     files = ",".join(f"'{each.with_suffix('.csv')}'" for each in sites[:2])
     mine = [each for each in TASK if not each.startswith(("task.missing", "clients"))]

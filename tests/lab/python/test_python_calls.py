@@ -51,6 +51,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> fedstride.Result:
 # ---------------------------------------------------------------- as the command
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "typed"),
     [
@@ -102,6 +103,7 @@ def test_a_run_has_its_model(result: fedstride.Result) -> None:
     np.testing.assert_array_equal(result.best_model.outputs(x), fedstride.load(result.folder, "best").outputs(x))
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_a_summary_and_an_image(result: fedstride.Result) -> None:
     shown = result._repr_html_()
     assert "fednnnn, test accuracy" in shown and str(result.folder) in shown
@@ -112,6 +114,7 @@ def test_a_notebook_shows_a_summary_and_an_image(result: fedstride.Result) -> No
         result.plot("curve")
 
 
+@pytest.mark.slow
 def test_names_are_written_as_text_in_html(tmp_path: Path) -> None:
     made = fedstride.run({**SMALL, "rounds": 1}, name="<b>&x")
     assert "&lt;b&gt;&amp;x" in made._repr_html_() and "<b>&x" not in made._repr_html_()
@@ -179,6 +182,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> fedstride.Results:
     )
 
 
+@pytest.mark.slow
 def test_the_table_of_a_sweep_is_that_of_the_command(swept: fedstride.Results, call: Callable[..., Any]) -> None:
     folder = swept.folders[0].parent
     for options, typed in (
@@ -200,6 +204,7 @@ def test_the_table_of_a_sweep_is_that_of_the_command(swept: fedstride.Results, c
     assert swept.plot()._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_run_of_a_sweep_has_the_bits_of_a_single_one(swept: fedstride.Results) -> None:
     alone = fedstride.run(SMALL, strategy="fednnnn", seed=2)
     (same,) = [each for each in swept if each.config.seed == 2 and each.config.strategy.name == "fednnnn"]
@@ -232,6 +237,7 @@ class Failing(FedAvg):
 """
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_named_and_the_others_remain(tmp_path: Path) -> None:
     (tmp_path / "failing.py").write_text(FAILING)
     with pytest.warns(UserWarning, match="1 of 2 runs are not completed: see .failed"):
@@ -276,6 +282,7 @@ def press(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     return add
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_ctrl_c_keeps_the_checkpoint_and_says_how_to_go_on(
@@ -299,6 +306,7 @@ def test_ctrl_c_keeps_the_checkpoint_and_says_how_to_go_on(
     assert list(longer.rounds.index) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_before_the_first_round_says_so(press: Callable[[Any], None]) -> None:
     press(Press(1))
@@ -306,6 +314,7 @@ def test_ctrl_c_before_the_first_round_says_so(press: Callable[[Any], None]) -> 
         fedstride.run(SMALL)
 
 
+@pytest.mark.slow
 def test_sigterm_closes_the_run_and_then_acts_as_before(press: Callable[[Any], None], tmp_path: Path) -> None:
     got: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
@@ -347,6 +356,7 @@ def state() -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [{"workers": 0}, {"workers": 2}, {"client.threads": 2}, {"task": "none"}])
 def test_a_run_leaves_the_process_as_it_was(keys: dict[str, Any]) -> None:
     torch.set_num_threads(2)
@@ -364,12 +374,14 @@ def test_a_run_leaves_the_process_as_it_was(keys: dict[str, Any]) -> None:
         torch.set_num_threads(1)
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_process_have_the_same_bits() -> None:
     one, two = (fedstride.run(SMALL, strategy="fedlws", client="fednlr") for _ in range(2))
     assert one.folder != two.folder
     assert weights(one.folder) == weights(two.folder) and table(one.folder) == table(two.folder)
 
 
+@pytest.mark.slow
 def test_a_file_with_parts_that_was_edited_is_read_again(tmp_path: Path) -> None:
     """Under the same names; also a partition, which is drawn only once for the same settings."""
     source = (
@@ -389,6 +401,7 @@ def test_a_file_with_parts_that_was_edited_is_read_again(tmp_path: Path) -> None
     assert rows == [4000, 2000, 800]
 
 
+@pytest.mark.slow
 def test_it_works_in_a_thread_and_beside_a_running_loop() -> None:
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(fedstride.run({**SMALL, "workers": 2})))
@@ -405,6 +418,7 @@ def test_it_works_in_a_thread_and_beside_a_running_loop() -> None:
     assert len({weights(each.folder) for each in found}) == 1 and len(found) == 3
 
 
+@pytest.mark.slow
 def test_a_second_run_at_the_same_time_is_refused(press: Callable[[Any], None]) -> None:
     said: list[str] = []
 
@@ -440,6 +454,7 @@ def stderr_of(stream: io.StringIO, **keys: Any) -> str:
     return stream.getvalue()
 
 
+@pytest.mark.slow
 def test_a_terminal_has_one_line_that_changes_in_place() -> None:
     text = stderr_of(Terminal())
     assert text.count("\n") == 1 and text.endswith("\n") and "\x1b" not in text
@@ -448,6 +463,7 @@ def test_a_terminal_has_one_line_that_changes_in_place() -> None:
     assert len({len(line.rstrip("\n")) for line in shown[1:]}) == 1  # each covers the one before
 
 
+@pytest.mark.slow
 def test_without_a_terminal_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     assert stderr_of(Terminal(), quiet=True) == ""
     assert stderr_of(io.StringIO()) == ""

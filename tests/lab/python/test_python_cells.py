@@ -71,6 +71,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
         yield execute
 
 
+@pytest.mark.slow
 def test_a_part_of_the_session_is_recorded_with_the_run(session: Session, call: Callable[..., Any]) -> None:
     """Workers have it, and without the session the run is resumed, read, compared and loaded."""
     session(MINE)
@@ -87,6 +88,7 @@ def test_a_part_of_the_session_is_recorded_with_the_run(session: Session, call: 
     assert fedstride.results(part.folder.parent).table()["method"].tolist() == ["mine"]
 
 
+@pytest.mark.slow
 def test_an_edited_part_is_another_and_the_earlier_run_keeps_its_own(session: Session) -> None:
     session(MINE)
     one = fedstride.run(SMALL, strategy="mine", name="one")
@@ -99,6 +101,7 @@ def test_an_edited_part_is_another_and_the_earlier_run_keeps_its_own(session: Se
     assert again.config.parts == one.config.parts
 
 
+@pytest.mark.slow
 def test_a_network_of_the_session_is_in_use_after_it_was_edited(session: Session) -> None:
     net = (
         "from torch import nn\nfrom fedstride import part\n\n@part(model='net')\nclass Net(nn.Module):\n"
@@ -114,6 +117,7 @@ def test_a_network_of_the_session_is_in_use_after_it_was_edited(session: Session
     assert wider.model.network.all[1].out_features == 7  # type: ignore[index,union-attr]
 
 
+@pytest.mark.slow
 def test_a_sweep_of_parts_of_the_session(session: Session) -> None:
     session(MINE)
     found = fedstride.sweep({**SMALL, "strategy.size": [1.0, 2.0]}, strategy="mine", out="here")
@@ -124,6 +128,7 @@ def test_a_sweep_of_parts_of_the_session(session: Session) -> None:
     assert sorted(methods.table()["method"]) == ["fedavg", "mine+fedprox"]
 
 
+@pytest.mark.slow
 def test_the_half_of_a_rule_comes_with_it(session: Session) -> None:
     text = (Path(__file__).resolve().parents[3] / "examples/own_wrapper.py").read_text()
     session(text)
@@ -165,6 +170,7 @@ def test_the_name_of_a_built_in_part_is_refused(session: Session) -> None:
         fedstride.run(SMALL, strategy="fednnnn")
 
 
+@pytest.mark.slow
 def test_a_part_of_an_imported_module_needs_its_file(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

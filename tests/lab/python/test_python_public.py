@@ -69,6 +69,7 @@ def test_a_users_program_is_checked_strictly(tmp_path: Path) -> None:
     assert wrong == list(range(first, first + 6)), done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lacks", ["torch", "hydra", "pandas"])
 def test_without_the_extra_there_is_one_line(lacks: str) -> None:
     script = (

@@ -48,6 +48,7 @@ def test_columns_by_pattern_in_the_order_given() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_each_cell_can_be_composed_and_has_a_folder_of_its_own() -> None:
     for target in ("fednlr/table4", "two_d_lrd/fig1", "fedalr/table1", "fedlws/table1_fashionmnist_a100"):
         found, _ = cells(target, seeds=(1,))

@@ -82,6 +82,7 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_commands_on_a_read_only_disk(call: Call, read_only: Path) -> None:
     assert call("table", read_only)[0] == 0
     assert call("show", "quickstart", f"resume={read_only / 'run'}")[0] == 0

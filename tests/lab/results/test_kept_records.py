@@ -18,6 +18,7 @@ def records() -> ModuleType:
     return loaded("studies/records.py")
 
 
+@pytest.mark.slow
 def test_what_is_unpacked_gives_the_same_table(records: ModuleType, tmp_path: Path) -> None:
     for seed in (1, 2):
         play(tmp_path / "runs", f"seed={seed}", f"name=run-{seed}")

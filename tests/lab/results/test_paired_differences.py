@@ -97,6 +97,7 @@ def test_several_equal_methods_have_a_winner_in_at_most_five_of_a_hundred_pages(
         assert won.mean() <= 0.05, (n, won.mean())
 
 
+@pytest.mark.slow
 def test_two_good_methods_among_worse_ones_do_not_win_by_chance() -> None:
     """The worse ones do not count against the two that are equal."""
     rng = np.random.default_rng(1)

@@ -162,6 +162,7 @@ def tuning(tmp_path: Path, *overrides: str, accuracy: float) -> Run:
     return load(make(tmp_path / "-".join(overrides), config(*overrides), [accuracy]))
 
 
+@pytest.mark.slow
 def test_each_method_has_its_best_value_of_a_tuned_key(tmp_path: Path) -> None:
     """Chosen by the mean over seeds, not by the best seed; values that not all seeds have are left out."""
     accuracy = {

@@ -31,6 +31,7 @@ def runs(root: Path, figures: dict[str, list[float]], metric: str = "test/accura
     return [text for each in found for text in (each.text, *each.warnings)]
 
 
+@pytest.mark.slow
 def test_a_winner_of_five_seeds(tmp_path: Path) -> None:
     (text,) = runs(tmp_path, {"fedavg": [0.80, 0.81, 0.82, 0.79, 0.80], "fednnnn": [0.85, 0.87, 0.86, 0.84, 0.86]})
     assert text.startswith("fednnnn won against fedavg by 5.20 percentage points of test accuracy in ")
@@ -70,6 +71,7 @@ def test_runs_that_are_equal(tmp_path: Path) -> None:
     assert text.endswith("fedavg and fednnnn have the same test accuracy with each of 4 seeds.")
 
 
+@pytest.mark.slow
 def test_smaller_can_be_better(tmp_path: Path) -> None:
     # the loss of these runs is 1 - accuracy
     figures = {"fedavg": [0.8, 0.81, 0.82, 0.79, 0.8], "fednnnn": [0.9, 0.91, 0.93, 0.88, 0.9]}
@@ -77,6 +79,7 @@ def test_smaller_can_be_better(tmp_path: Path) -> None:
     assert text.startswith("fednnnn won against fedavg by 0.100 of test loss")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-2, 1e-4, 1e-7])
 def test_small_differences_keep_their_digits_and_signs(tmp_path: Path, scale: float) -> None:
     base = [0.5, 0.51, 0.52, 0.53]
@@ -102,6 +105,7 @@ def test_a_method_with_one_seed_does_not_stop_the_verdict(tmp_path: Path) -> Non
     assert "norm_norm left out of the verdict" in left
 
 
+@pytest.mark.slow
 def test_the_interval_is_wider_with_more_methods(tmp_path: Path) -> None:
     figures = {"fedavg": [0.80, 0.81, 0.82, 0.79, 0.80], "fednnnn": [0.85, 0.87, 0.86, 0.84, 0.86]}
     figures |= {"norm_norm": [0.60, 0.61, 0.63, 0.59, 0.62]}
@@ -135,6 +139,7 @@ def test_digits_fit_the_interval(numbers: list[float], written: list[str]) -> No
     assert fitting(numbers, 2) == written
 
 
+@pytest.mark.slow
 def test_the_table_says_who_won_too(tmp_path: Path, call: Call) -> None:
     runs(tmp_path, {"fedavg": [0.80, 0.81, 0.82, 0.84], "fednnnn": [0.90, 0.92, 0.91, 0.95]})
     code, out, err = call("table", tmp_path)
@@ -144,10 +149,12 @@ def test_the_table_says_who_won_too(tmp_path: Path, call: Call) -> None:
     assert (code, " won " in err) == (0, False)
 
 
+@pytest.mark.slow
 def test_one_method_has_no_verdict(tmp_path: Path) -> None:
     assert runs(tmp_path, {"fedavg": [0.8, 0.81]}) == []
 
 
+@pytest.mark.slow
 def test_a_live_report_ends_with_the_runs(tmp_path: Path, call: Call) -> None:
     """While a run is running, the page asks the browser to load it again; the last page does not."""
     folder = make(tmp_path / "runs/a", config(), [0.5], state="running")

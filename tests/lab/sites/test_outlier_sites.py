@@ -55,6 +55,7 @@ def named(sites: Sequence[Description]) -> set[tuple[str, str]]:
     return {(each.site, ASKED[each.column].name) for each in outliers(said, ASKED)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(300, 300, 300, 300), (120, 200, 290, 303)])
 def test_of_four_equal_sites_one_is_named_in_at_most_five_percent(sizes: tuple[int, ...]) -> None:
     rng, times = np.random.default_rng(47), 300

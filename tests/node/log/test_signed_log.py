@@ -127,6 +127,7 @@ def test_removed_exchanged_and_repeated_lines_are_found(path: Path, order: list[
     assert read(path, KEYS).faults
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_a_log_without_a_fault_is_what_the_node_wrote(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -105,6 +105,7 @@ def test_the_batch_size_that_is_named_leaves_none(counts: list[int], size: int) 
     assert all(any(leaves_one(count, each) for count in counts) for each in nearer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["noisy", "drawn"])
 def test_a_network_that_draws_in_evaluations_has_the_same_figures_again(
     tmp_path: Path, models: str, model: str

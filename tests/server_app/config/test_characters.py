@@ -133,6 +133,7 @@ PRINTABLE = st.text(
 )
 
 
+@pytest.mark.slow
 @given(PRINTABLE)
 @example("\\")
 @example("a\\'")
@@ -168,6 +169,7 @@ def test_any_printable_text_is_kept_or_refused(text: str) -> None:
     assert read.value == text.strip(" \t")
 
 
+@pytest.mark.slow
 @given(st.lists(PRINTABLE, min_size=1))
 def test_any_texts_can_be_the_items_of_a_list(items: list[str]) -> None:
     assume(not any("${" in item or item == "???" for item in items))

@@ -167,6 +167,7 @@ def test_own_parts_are_methods_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "halved" in methods(sweep.jobs)
 
 
+@pytest.mark.slow
 def test_one_run_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the sweep has the same run twice"):
         plan([f"out={tmp_path}", "seed=1,1"])

@@ -57,6 +57,7 @@ def test_a_negative_eigenvalue_counts_as_zero() -> None:
     assert (vectors[:, 1] == 0).all() and vectors[:, 0].std() > 0.5
 
 
+@pytest.mark.slow
 def test_the_fit_is_torchs_sgd() -> None:
     vectors, labels = drawn_representations(moments(), 50, 1, 1)
     start = [torch.randn(4, 3, dtype=torch.float64), torch.randn(4, dtype=torch.float64)]

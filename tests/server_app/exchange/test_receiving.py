@@ -221,6 +221,7 @@ def test_an_object_that_never_comes_costs_no_more_than_the_timeout(server: Super
     assert len(server.confirmed) == 2
 
 
+@pytest.mark.slow
 def test_an_object_that_comes_later_is_waited_for(server: SuperLinkServer) -> None:
     federation = Federation(server, 1)
     crafted = federation.replies(0, never_complete(federation.honest(0)))

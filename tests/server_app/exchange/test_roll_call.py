@@ -142,6 +142,7 @@ def test_a_node_where_the_run_waits_for_an_approval_is_asked_again(monkeypatch: 
     assert grid.sent == []
 
 
+@pytest.mark.slow
 def test_a_run_that_nobody_approves_says_so() -> None:
     def careful(message: Message, context: Context) -> Message:
         return Message(Error(wire.WAITS, "the run waits for an approval at this node"), reply_to=message)

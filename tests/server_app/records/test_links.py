@@ -28,6 +28,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_every_link_in_the_folder_is_refused_and_nothing_is_written(base: Path, tmp_path: Path) -> None:
     names = places(base)
     assert {"curve.png", "clients", "checkpoint", "metrics.jsonl", ".lock"} <= set(names)

@@ -63,6 +63,7 @@ def test_resumed_equals_unbroken(tmp_path: Path, rule: str) -> None:
     assert json.loads((tmp_path / "part/status.json").read_text())["state"] == "completed"
 
 
+@pytest.mark.slow
 def test_a_resume_between_two_checkpoints_repeats_the_same_rounds(tmp_path: Path) -> None:
     """Interrupted in the middle of a round, between two checkpoints."""
     given = ["rounds=5", "cohort=3", "checkpoint_every=2", "strategy=fednnnn"]

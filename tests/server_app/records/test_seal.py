@@ -63,6 +63,7 @@ def test_pandas_reads_the_lines(tmp_path: Path) -> None:
     assert list(frame["test/accuracy"]) == [0.1, 0.5, 0.75]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [SMALL, CLIENTS], ids=["metrics", "clients"])
 def test_every_flipped_bit_is_noticed(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     """A flip costs the line that it is in; one in a line break also costs the next line."""

@@ -65,6 +65,7 @@ def test_the_facts_are_those_of_the_records(tmp_path: Path) -> None:
     assert "smallest site that was measured, 2 (ward-2): AUROC" in section(text, "Membership")  # it was asked
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_card_of_a_whole_one(tmp_path: Path) -> None:
     whole, resumed = whole_and_resumed(tmp_path, "rounds=4", "evaluate_clients=true")
     texts = [(folder / CARD).read_text() for folder in (whole, resumed)]
@@ -140,6 +141,7 @@ def by_chance(out: Path, rows: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_model_that_knows_its_rows_by_heart_is_found(tmp_path: Path) -> None:
     task = by_chance(tmp_path, 90)
     learnt = membership_of(tmp_path, "name=learnt", *task, "rounds=6", "client.local_epochs=20", "client.lr=0.2")

@@ -89,6 +89,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_the_file_says_what_all_events_together_say(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[int | str]]]

@@ -205,6 +205,7 @@ def test_an_answer_of_another_form_or_size(
         asked[method]()
 
 
+@pytest.mark.slow
 def test_a_redirect_is_not_followed() -> None:
     with SuperLink("http").serving() as elsewhere, SuperLink("http").serving() as superlink:
         made = connect(superlink.address, "http")
@@ -282,6 +283,7 @@ def test_the_last_answers_have_short_limits(monkeypatch: pytest.MonkeyPatch) -> 
         assert time.monotonic() - since < 3.0
 
 
+@pytest.mark.slow
 def test_a_body_that_drips(monkeypatch: pytest.MonkeyPatch) -> None:
     def drips(_: bytes) -> Iterator[bytes]:
         for _ in range(100):
@@ -397,6 +399,7 @@ def test_another_transport_is_named_within_seconds(transport: str, monkeypatch: 
         assert time.monotonic() - since < 15.0
 
 
+@pytest.mark.slow
 def test_the_port_for_submitting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for http in (True, False):
         monkeypatch.setattr(connecting, "uses_http", lambda http=http: http)
@@ -410,6 +413,7 @@ def test_the_port_for_submitting_is_named(monkeypatch: pytest.MonkeyPatch) -> No
                 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("http", [False, True])
 def test_no_answer_ends_unless_the_node_waits(http: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connecting, "uses_http", lambda: http)

@@ -95,6 +95,7 @@ def test_a_certificate_for_another_name(certificates: Path, monkeypatch: pytest.
     assert fault is not None and "use a name that it has, or make one with" in fault and "'other.example'" in fault
 
 
+@pytest.mark.slow
 def test_a_certificate_that_is_accepted_has_no_fault(certificates: Path) -> None:
     with serving(certificates / "good") as address:
         roots = (certificates / "good/ca.crt").read_bytes()

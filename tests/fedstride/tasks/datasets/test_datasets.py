@@ -57,6 +57,7 @@ def test_the_folder_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatc
     assert len(data.load(TASKS.config("fashion_mnist")()).train_y) == 60_000
 
 
+@pytest.mark.slow
 @real
 def test_unpacked_files_are_read_too_and_give_the_same_arrays(tmp_path: Path) -> None:
     folder = tmp_path / "MNIST" / "raw"

@@ -40,6 +40,7 @@ def test_a_white_pixel_by_normalisation(name: str, wanted: float) -> None:
     assert float(prepared[0, 0, 0, 0]) == pytest.approx(wanted)
 
 
+@pytest.mark.slow
 def test_the_setting_of_a_task_decides() -> None:
     usual = data.load(TASKS.config("mnist5k")())
     half = data.load(TASKS.config("mnist5k")(normalisation="half"))

@@ -136,6 +136,7 @@ def test_quantity_skew_is_a_power_law_with_mixed_labels() -> None:
 # ---------------------------------------------------------------- Dirichlet by client
 
 
+@pytest.mark.slow
 def test_dirichlet_by_client_has_equal_sizes_and_less_skew_with_a_larger_alpha() -> None:
     def largest(alpha: float) -> float:
         parts = schemes.dirichlet_by_client(UNEVEN, 7, 3, alpha=alpha)
