@@ -3,7 +3,8 @@
 With A a subset of the replies of a round, and p_k their shares:
 
     l_j(A) = loss of  w + sum_{k in A} p_k Delta_k / sum_{k in A} p_k  on the server's example j of n
-    f_kj = l_j(A) - l_j(A without k):  how far the loss falls without k;  f_k is its mean over j
+    f_kj = l_j(A) - l_j(A without k):  how far the loss falls without k;  f_k is its mean over j, 0 where it is
+           rounding alone: at most 1e-12 of the mean of l_j(A)
     v_k = sum_j (f_kj - f_k)^2 / (n (n - 1)):  the square of the standard error of f_k
     z_k = (S_k + f_k) / sqrt(V_k + v_k),   S_k, V_k: what is known of client k from rounds before, at first 0
 
@@ -79,6 +80,9 @@ class Fall(NamedTuple):
 
 NOTHING = Fall(0.0, 0.0)
 
+ROUNDING = 1e-12
+"""A fall of at most this share of the loss is none: two sums of the same replies differ by as much."""
+
 
 @dataclass(frozen=True)
 class Validation:
@@ -125,12 +129,13 @@ def validate(
 
 
 def fall_of(losses: np.ndarray, without: np.ndarray) -> Fall:
-    """f_k and v_k. An infinite f_k without a variance if one mean is infinite, and 0 if both are."""
+    """f_k and v_k. f_k is infinite, without a variance, if one mean is, and 0 if both are or it is `ROUNDING`."""
     one, other = _mean(losses), _mean(without)
     if not (math.isfinite(one) and math.isfinite(other)):
         return Fall(0.0 if one == other else one - other, 0.0)
     fall = losses - without
-    return Fall(float(fall.mean()), float(fall.var(ddof=1)) / len(fall))
+    mean = float(fall.mean())
+    return Fall(0.0 if abs(mean) <= ROUNDING * abs(one) else mean, float(fall.var(ddof=1)) / len(fall))
 
 
 def deviation(fall: Fall, before: Fall) -> float:

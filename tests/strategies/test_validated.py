@@ -229,6 +229,16 @@ def test_the_loss_never_rises_and_few_are_left_out(
     assert all(each.z > sure and each.loss_without < each.loss for each in found.left_out)
 
 
+@pytest.mark.parametrize("at", [0.1736, 0.3, 1e-3, 1e6])
+@pytest.mark.parametrize("m", [3, 5, 8])
+def test_equal_replies_are_kept(at: float, m: int) -> None:
+    """Their means differ by rounding, for all examples in the same direction."""
+    sent, models = moved(*[at] * m)
+    shares = list(np.random.default_rng(m).dirichlet([1.0] * m) + 1e-6)
+    examples = Two(lambda w: abs(w - 0.5) + 0.1, lambda w: (w - 0.4) ** 2)
+    assert judged(sent, models, shares, examples, sure=0.0, most=0.49).left_out == []
+
+
 @pytest.mark.parametrize("m", [1, 2])
 def test_one_or_two_replies_are_kept(m: int) -> None:
     """Of two, one is more than half of half."""
