@@ -143,8 +143,8 @@ class Records:
         self.rows.append(done.row)
         self.last, self._state = done, None
         self.card.add(done.clients)
-        clients = self._sealed(CLIENTS, done.clients)
-        metrics = self._sealed(METRICS, [done.row])
+        clients = self._lines_of(CLIENTS, done.clients)
+        metrics = self._lines_of(METRICS, [done.row])
         every = self.config.checkpoint_every
         self._try(CLIENTS, lambda: self._clients.append(clients))
         self._try(METRICS, lambda: self._metrics.append(metrics))
@@ -161,7 +161,7 @@ class Records:
             # If the run ends within the next round, the strategy may have gone on by then.
             self._state = copy.deepcopy(self._strategy.state_dict())
 
-    def _sealed(self, name: str, rows: Sequence[Row]) -> list[str]:
+    def _lines_of(self, name: str, rows: Sequence[Row]) -> list[str]:
         lines = chained(map(_plain, rows), self._digests[name])
         if lines:
             self._digests[name] = digest_of(lines[-1])

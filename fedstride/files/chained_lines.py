@@ -47,7 +47,7 @@ class ChainedLine:
     signature: str = ""  # empty: none
 
 
-def sealed(row: Mapping[str, Any], previous: str, sign: Sign | None = None) -> str:
+def line_of(row: Mapping[str, Any], previous: str, sign: Sign | None = None) -> str:
     """The row as a line of JSON in ASCII, without line break. Its keys are not `KEYS`; all values are JSON's."""
     body = json.dumps({**row, PREVIOUS: previous})[:-1]
     digest = _digest(body.encode())
@@ -55,8 +55,8 @@ def sealed(row: Mapping[str, Any], previous: str, sign: Sign | None = None) -> s
     return f'{body}{_MARK}{digest}"{signature}}}'
 
 
-def opened(content: bytes) -> ChainedLine | None:
-    """The line with this content, without line break; None if it is not exactly what `sealed` wrote of a row."""
+def checked_line(content: bytes) -> ChainedLine | None:
+    """The line with this content, without line break; None if it is not exactly what `line_of` wrote of a row."""
     body, mark, rest = content.rpartition(_MARK.encode())
     end = _END.fullmatch(rest)
     if not mark or end is None or end[1].decode() != _digest(body):
@@ -77,13 +77,13 @@ def chained(rows: Iterable[Mapping[str, Any]], previous: str = "") -> list[str]:
     """The rows as lines that follow each other; the first follows the line with the digest `previous`."""
     lines = []
     for row in rows:
-        lines.append(sealed(row, previous))
+        lines.append(line_of(row, previous))
         previous = digest_of(lines[-1])
     return lines
 
 
 def digest_of(line: str) -> str:
-    """The digest in a line that `sealed` wrote."""
+    """The digest in a line that `line_of` wrote."""
     return line.rpartition(_MARK)[2][:64]
 
 

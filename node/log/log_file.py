@@ -7,7 +7,8 @@
 
 `number` counts the lines. `key` is the id of the key that signs. The first line has a random `log`, so that two
 logs of a key are never alike. `clock_before` is the time of the line before, where the clock was set back since
-then. `missing` is what the node did not find again when it opened the log. What a log is worth: `verification.py`.
+then. `missing` is what the node did not find again when it opened the log. What a log is worth:
+`verification.py`.
 
 Lines that are cut off at the end leave no gap, so a second file (`.head`) has the number and digest of the newest.
 """
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedstride.errors import ConfigError
 from fedstride.files import atomic
-from fedstride.files.chained_lines import ChainedLine, digest_of, opened, sealed
+from fedstride.files.chained_lines import ChainedLine, checked_line, digest_of, line_of
 from fedstride.processes import unix_signals
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class LogFile:
 
     def _go_on(self) -> None:
         """Find the line after which the next one comes, and what is missing."""
-        lines = [line for line in map(opened, pieces(self.path)) if line is not None]
+        lines = [line for line in map(checked_line, pieces(self.path)) if line is not None]
         last = self._last(lines)
         self._newest = LogHead(0, "") if last is None else LogHead(number_of(last), last.digest)
         self._time = "" if last is None else str(last.row.get("time", ""))
@@ -111,7 +112,7 @@ class LogFile:
         row: dict[str, Any] = {"number": self._newest.number + 1, "time": _now(), "event": event, **values}
         row |= self._remarks(row["time"])
         sign = None if self._signer is None else self._signer.sign
-        text = sealed(row, self._newest.digest, sign)
+        text = line_of(row, self._newest.digest, sign)
         self._rotate()
         with self._file() as descriptor:
             before = os.fstat(descriptor).st_size

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedstride.files.chained_lines import ChainedLine, follow, once, opened
+from fedstride.files.chained_lines import ChainedLine, checked_line, follow, once
 
 from .log_file import CLOCK_STEP, LogHead, files, head_of, is_before, number_of, parsed, pieces_of
 
@@ -52,13 +52,13 @@ def read(path: Path, keys: Sequence[PublicKey] = (), kept: LogHead | None = None
         for file in files(path)
         for number, piece in enumerate(pieces_of(file), start=1)
     ]
-    lines = once(opened(piece) for _, piece in places)
+    lines = once(checked_line(piece) for _, piece in places)
     checked = Checked(keys=keys)
     refused = _refused([line for line in lines if line is not None], {key.id: key for key in keys})
     named: list[tuple[str, str]] = []  # a place, and what is wrong with its line
     for (where, piece), line in zip(places, lines, strict=True):
         if line is None:
-            named.append((where, "it is there twice" if opened(piece) else "it is not as it was written"))
+            named.append((where, "it is there twice" if checked_line(piece) else "it is not as it was written"))
         elif line.digest in refused:
             named.append((where, refused[line.digest]))
     checked.faults += _in_ranges(named)

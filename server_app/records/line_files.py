@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedstride.files import bounded_reading
-from fedstride.files.chained_lines import ChainedLine, follow, once, opened
+from fedstride.files.chained_lines import ChainedLine, checked_line, follow, once
 
 from .row_values import is_row
 
@@ -105,7 +105,7 @@ def find_lines(path: Path) -> LinesRead:
 
 def _row(piece: bytes) -> ChainedLine | None:
     """The line, if it verifies and its row has the form of a row; whoever writes the folder can chain any."""
-    line = opened(piece)
+    line = checked_line(piece)
     return line if line is not None and is_row(line.row) else None
 
 

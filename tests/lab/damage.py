@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from fedstride.files.chained_lines import chained, opened
+from fedstride.files.chained_lines import chained, checked_line
 from server_app.records.checkpoint import FILES, SUMS
 
 Damage = Callable[[Path], None]
@@ -156,37 +156,37 @@ def in_yaml(path: Path) -> dict[str, Damage]:
 
 
 def in_lines(path: Path) -> dict[str, Damage]:
-    """Each value of a sealed line replaced by each wrong one, and sealed again: whoever writes the folder can."""
-    rows = [line.row for piece in path.read_bytes().splitlines() if (line := opened(piece)) is not None]
+    """Each value of a line replaced by each wrong one, with a right digest again: whoever writes the folder can."""
+    rows = [line.row for piece in path.read_bytes().splitlines() if (line := checked_line(piece)) is not None]
     found: dict[str, Damage] = {}
     for key in rows[-1]:
         for value in (*WRONG, [1, "x", None, []]):
             changed = [*rows[:-1], {**rows[-1], key: value}]
-            found[named((key,), value)] = lambda path, rows=changed: _put(path, _sealed(rows))
+            found[named((key,), value)] = lambda path, rows=changed: _put(path, _chain(rows))
         gone = [*rows[:-1], {k: v for k, v in rows[-1].items() if k != key}]
-        found[f"{key} is missing"] = lambda path, rows=gone: _put(path, _sealed(rows))
+        found[f"{key} is missing"] = lambda path, rows=gone: _put(path, _chain(rows))
         for number in ("NaN", "1e999", LONG_NUMBER, "[" * 2_000 + "]" * 2_000):
             found[named((key,), number)] = lambda path, key=key, number=number: _put(
-                path, _sealed_text(rows, key, number)
+                path, _chain_with(rows, key, number)
             )
     found |= {
-        "a key of many letters": lambda path: _put(path, _sealed([*rows, {**rows[-1], "x" * 100_000: 1}])),
+        "a key of many letters": lambda path: _put(path, _chain([*rows, {**rows[-1], "x" * 100_000: 1}])),
         "many keys": lambda path: _put(
-            path, _sealed([{**rows[-1], **{f"norms/N/{n}": 1.0 for n in range(5_000)}}])
+            path, _chain([{**rows[-1], **{f"norms/N/{n}": 1.0 for n in range(5_000)}}])
         ),
-        "many rounds": lambda path: _put(path, _sealed([{**rows[-1], "round": n} for n in range(5_000)])),
-        "rounds that go back": lambda path: _put(path, _sealed(rows[::-1])),
-        "the same round": lambda path: _put(path, _sealed([rows[-1], rows[-1]])),
-        "a far round": lambda path: _put(path, _sealed([*rows, {**rows[-1], "round": 10**15}])),
+        "many rounds": lambda path: _put(path, _chain([{**rows[-1], "round": n} for n in range(5_000)])),
+        "rounds that go back": lambda path: _put(path, _chain(rows[::-1])),
+        "the same round": lambda path: _put(path, _chain([rows[-1], rows[-1]])),
+        "a far round": lambda path: _put(path, _chain([*rows, {**rows[-1], "round": 10**15}])),
     }
     return found
 
 
-def _sealed(rows: list[dict[str, Any]]) -> str:
+def _chain(rows: list[dict[str, Any]]) -> str:
     return "".join(line + "\n" for line in chained(rows))
 
 
-def _sealed_text(rows: list[dict[str, Any]], key: str, written: str) -> str:
+def _chain_with(rows: list[dict[str, Any]], key: str, written: str) -> str:
     """The rows, with this text in place of a value of the last one."""
     line = chained([{**rows[-1], key: "@@"}])[-1].replace('"@@"', written)
     body = line[: line.rindex(', "sha256"')]

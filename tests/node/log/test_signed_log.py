@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fedstride.errors import ConfigError
-from fedstride.files.chained_lines import opened, sealed
+from fedstride.files.chained_lines import checked_line, line_of
 from lab.cli.main import app
 from lab.deployment.certificates import make
 from node.keys import Signer, private_key, public_key
@@ -45,14 +45,14 @@ def add(path: Path, signer: Signer | None = None, **changed: object) -> None:
     """Append a line that follows the last one, and name it in the head, as somebody who may write to the files."""
     last = read(path).lines[-1]
     row = {**last.row, "number": last.row["number"] + 1, "run": "forged", **changed}
-    text = sealed(row, last.digest, None if signer is None else signer.sign)
+    text = line_of(row, last.digest, None if signer is None else signer.sign)
     path.write_text(f"{path.read_text()}{text}\n")
     anew(path)
 
 
 def anew(path: Path) -> None:
     """Write the head of the last line."""
-    last = opened(path.read_bytes().splitlines()[-1])
+    last = checked_line(path.read_bytes().splitlines()[-1])
     assert last is not None
     head_of(path).write_text(f"{last.row['number']:020d} {last.digest}\n")
 
@@ -97,8 +97,8 @@ def test_an_unsigned_line_in_a_signed_log_is_found_without_a_key(path: Path) -> 
 def test_a_log_that_was_written_anew_without_the_key_is_found(path: Path, signer: Signer | None) -> None:
     previous, lines = "", []
     for line in read(path).lines:
-        lines.append(sealed({**line.row, "event": "nothing"}, previous, None if signer is None else signer.sign))
-        previous = opened(lines[-1].encode()).digest
+        lines.append(line_of({**line.row, "event": "nothing"}, previous, None if signer is None else signer.sign))
+        previous = checked_line(lines[-1].encode()).digest
     path.write_text("".join(f"{line}\n" for line in lines))
     anew(path)
     assert read(path).faults == []  # it is a chain
@@ -142,15 +142,15 @@ def test_a_log_without_a_fault_is_what_the_node_wrote(
         if act == "cut":
             lines = lines[:place]
         elif act == "forge":
-            before = opened(lines[place - 1].encode()) if place else None
+            before = checked_line(lines[place - 1].encode()) if place else None
             row = {"number": place + 1, "time": rows[0]["time"], "event": "forged", "key": NODE.public.id}
-            lines.insert(place, sealed(row, before.digest if before else "", OTHER.sign))
+            lines.insert(place, line_of(row, before.digest if before else "", OTHER.sign))
         elif lines:
             line = lines.pop(min(place, len(lines) - 1))
             if act == "move":
                 lines.insert(data.draw(st.integers(0, len(lines))), line)
-            elif act == "strip" and (read_line := opened(line.encode())):
-                lines.insert(place, sealed(read_line.row, read_line.previous))
+            elif act == "strip" and (read_line := checked_line(line.encode())):
+                lines.insert(place, line_of(read_line.row, read_line.previous))
         if not lines:
             return
     path.write_text("".join(f"{line}\n" for line in lines))
@@ -383,8 +383,8 @@ def test_many_forged_lines_are_one_fault(tmp_path: Path) -> None:
     last = read(path).lines[-1].digest
     lines = []
     for number in range(3, 20_003):
-        lines.append(sealed({"number": number, "time": "", "event": "x"}, last))
-        last = opened(lines[-1].encode()).digest
+        lines.append(line_of({"number": number, "time": "", "event": "x"}, last))
+        last = checked_line(lines[-1].encode()).digest
     with path.open("a") as file:
         file.write("".join(f"{line}\n" for line in lines))
     assert read(path, KEYS).faults[0] == "log, line 3 to log, line 20002: it is not signed"

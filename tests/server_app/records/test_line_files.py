@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride.files.chained_lines import KEYS, chained, digest_of, opened, sealed
+from fedstride.files.chained_lines import KEYS, chained, checked_line, digest_of, line_of
 from server_app.records.line_files import find_lines, read_lines
 
 VALUES = st.one_of(
@@ -52,7 +52,7 @@ def test_the_digests_are_those_of_the_docs() -> None:
 @given(st.lists(ROWS, max_size=4))
 def test_what_was_sealed_is_read_again(rows: list[dict[str, Any]]) -> None:
     lines = chained(rows)
-    read = [opened(line.encode()) for line in lines]
+    read = [checked_line(line.encode()) for line in lines]
     assert [line.row for line in read if line] == rows
     assert [line.previous for line in read if line] == ["", *map(digest_of, lines)][: len(rows)]
     assert all("\n" not in line and line.isascii() for line in lines)
@@ -147,7 +147,7 @@ def test_damage_is_one_line_with_file_places_and_numbers(tmp_path: Path) -> None
 
 def test_a_line_follows_a_line(tmp_path: Path) -> None:
     """A resumed run appends to the lines that it found."""
-    first = sealed(SMALL[0], "")
+    first = line_of(SMALL[0], "")
     assert [first, *chained(SMALL[1:], digest_of(first))] == chained(SMALL)
 
 
