@@ -156,7 +156,7 @@ def in_yaml(path: Path) -> dict[str, Damage]:
 
 
 def in_lines(path: Path) -> dict[str, Damage]:
-    """Each value of a line replaced by each wrong one, with a right digest again: whoever writes the folder can."""
+    """Each value of a line replaced by each wrong one, with a right digest: whoever writes the folder can."""
     rows = [line.row for piece in path.read_bytes().splitlines() if (line := checked_line(piece)) is not None]
     found: dict[str, Damage] = {}
     for key in rows[-1]:
