@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .named import Arrays, _is_kind, namespace
+from .named import Arrays, is_kind, namespace
 
 BLOCK = 32_768
 """Values that are summed together; 256 KiB in float64, so that a few blocks fit into a processor's cache."""
@@ -24,7 +24,7 @@ Both are a part of the mathematics, since other numbers give other last bits.
 def float64(array: Any) -> Any:
     """The array in float64, a complex one in complex128; the same object if it already is."""
     xp = namespace(array)
-    wide = xp.complex128 if _is_kind(xp, array.dtype, "complex floating") else xp.float64
+    wide = xp.complex128 if is_kind(xp, array.dtype, "complex floating") else xp.float64
     return xp.astype(array, wide, copy=False)
 
 

@@ -160,7 +160,8 @@ def _numpy() -> Any:
 
 
 @lru_cache(maxsize=256)
-def _is_kind(xp: Any, dtype: Any, *kinds: str) -> bool:
+def is_kind(xp: Any, dtype: Any, *kinds: str) -> bool:
+    """Whether a dtype is of one of these kinds of the array API, such as "integral"."""
     if isinstance(dtype, np.dtype) and dtype.kind == "V":  # numpy's function refuses those of other packages
         return "real floating" in kinds and is_bfloat16(dtype)
     return bool(xp.isdtype(dtype, kinds))
@@ -168,12 +169,12 @@ def _is_kind(xp: Any, dtype: Any, *kinds: str) -> bool:
 
 def is_floating(array: Any) -> bool:
     """True for real floating point arrays, half precision included."""
-    return _is_kind(namespace(array), array.dtype, "real floating")
+    return is_kind(namespace(array), array.dtype, "real floating")
 
 
 def is_boolean(array: Any) -> bool:
     """True for boolean arrays."""
-    return _is_kind(namespace(array), array.dtype, "bool")
+    return is_kind(namespace(array), array.dtype, "bool")
 
 
 def is_buffer(name: str, array: Any) -> bool:
@@ -234,7 +235,7 @@ class Layout:
         return cls(parameters, buffers, layers)
 
 
-# ---------------------------------------------------------------- float64 sums in a fixed order
+# ---------------------------------------------------------------- dtypes
 
 
 def epsilon(array: Any) -> float:
@@ -247,7 +248,7 @@ def epsilon(array: Any) -> float:
 def like(array: Any, original: Any) -> Any:
     """`array` in the dtype of `original`; integers are rounded half to even."""
     xp = namespace(original)
-    if _is_kind(xp, original.dtype, "integral"):
+    if is_kind(xp, original.dtype, "integral"):
         array = xp.round(array)
     # numpy makes scalars of arrays without dimensions; they stay arrays here
     return xp.asarray(xp.astype(array, original.dtype, copy=False))

@@ -1,4 +1,4 @@
-"""Converts examples to tensors on a device and networks to named arrays, and evaluates networks.
+"""Converts examples to tensors on a device, and networks to named arrays and back.
 
 Only this module converts stored examples to what networks get.
 """
