@@ -23,7 +23,7 @@ from fedstride.messages.app_signatures import load
 from lab.cli.main import app
 from lab.deployment.app_signing import new_key, read_signature, sign, write_signature
 from lab.flower.bundle import app_folder
-from node.apps import installed_apps
+from node.apps import app_signer
 from node.log.log_lines import RefusedError
 
 BUNDLE = b"an app" * 100
@@ -39,7 +39,7 @@ def checked(bundle: bytes, text: str, trusted: Path) -> Fab:
     entities = _try_obtain_trusted_entities(trusted)
     _validate_public_keys_ed25519(entities)
     digest = hashlib.sha256(bundle).hexdigest()
-    installed_apps._signer(Bundle(bundle, {"stale": "{}"}), digest, text, entities)
+    app_signer.signer_of(Bundle(bundle, {"stale": "{}"}), digest, text, entities)
     signatures = {"valid_license": "-", **for_flower(load(text))}
     return Fab(digest, bundle, signatures)
 
