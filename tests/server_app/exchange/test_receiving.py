@@ -155,7 +155,7 @@ class Federation:
         Requests.objects |= {**dict.fromkeys(crafted.withheld, b""), **sent}
         return crafted
 
-    def received(self, timeout: float = 20.0) -> tuple[list[int], dict[int, str]]:
+    def received(self, timeout: float = 100.0) -> tuple[list[int], dict[int, str]]:
         """The clients whose replies are used, and the reason for each node whose reply is not."""
         replies = exchange(self.grid, self.messages, timeout=timeout)
         cohort = screen([replies[node] for node in sorted(replies)], self.model)
@@ -181,7 +181,7 @@ def test_all_malformed_replies_at_once_cost_their_nodes_only(server: SuperLinkSe
     for i, kind in enumerate(KINDS, start=1):
         federation.replies(i, craft(kind, federation.honest(i)))
     federation.replies(len(KINDS) + 1)
-    used, reasons = federation.received(120.0)
+    used, reasons = federation.received(600.0)
     assert used == [0, len(KINDS) + 1]
     assert sorted(reasons) == [11 + i for i in range(len(KINDS))]
     assert len(server.confirmed) == len(KINDS) + 2 - sum(
@@ -212,12 +212,12 @@ def test_an_object_that_never_comes_costs_no_more_than_the_timeout(server: Super
     arrived: list[tuple[list[int], int, int]] = []
     started = time.monotonic()
     replies = exchange(
-        federation.grid, federation.messages, timeout=3.0, on_replies=lambda *seen: arrived.append(seen)
+        federation.grid, federation.messages, timeout=8.0, on_replies=lambda *seen: arrived.append(seen)
     )
     assert sorted(replies) == [11, 12]
     assert sorted(node for nodes, _, _ in arrived for node in nodes) == [11, 12]
     assert arrived[-1][1:] == (2, 3)
-    assert time.monotonic() - started < 20.0
+    assert time.monotonic() - started < 60.0
     assert len(server.confirmed) == 2
 
 
@@ -276,7 +276,7 @@ def test_an_endless_object_is_read_as_far_as_it_is_allowed(server: SuperLinkServ
             request.close_connection = True
 
     server.broken[next(key for key in crafted.contents if key not in other.contents)] = endless
-    used, reasons = federation.received(60.0)
+    used, reasons = federation.received()
     assert (used, list(reasons)) == ([1], [10])
     assert "more than" in reasons[10] and "bytes" in reasons[10]
     assert server.sent < size // 4
@@ -385,7 +385,7 @@ def test_a_stop_while_messages_are_sent_is_no_failure(server: SuperLinkServer, l
     pushed = PushAppMessagesResponse(message_ids=[message_id], objects_to_push=missing, session_id="s")
     server.pushes = {"push-messages": pushed.SerializeToString(), "push-object": b""}
     with stopped():
-        exchange(federation.grid, federation.messages, timeout=20.0)
+        exchange(federation.grid, federation.messages, timeout=100.0)
     assert server.questions == 1
 
 
@@ -399,14 +399,14 @@ def test_a_stop_while_a_reply_is_fetched_is_no_failure_of_its_client(server: Sup
 
     server.broken[crafted.message_id] = deleted
     with stopped():
-        exchange(federation.grid, federation.messages, timeout=20.0)
+        exchange(federation.grid, federation.messages, timeout=100.0)
     assert server.questions == 1
 
 
 def test_a_message_that_is_not_accepted_in_a_run_that_goes_on(server: SuperLinkServer) -> None:
     federation = Federation(server, 1)
     federation.grid.push_messages = lambda messages: [""]  # type: ignore[method-assign]
-    assert exchange(federation.grid, federation.messages, timeout=20.0) == {}
+    assert exchange(federation.grid, federation.messages, timeout=100.0) == {}
     assert server.questions == 1
 
 
@@ -430,7 +430,7 @@ def test_the_bounds_hold_in_process_too() -> None:
 
     grid = LocalGrid(client, 2)  # type: ignore[arg-type]
     messages = [Message(RecordDict(), dst_node_id=node, message_type="train") for node in (2, 3)]
-    replies = exchange(grid, messages, timeout=5)
+    replies = exchange(grid, messages, timeout=100)
     assert replies[2].error.code == wire.UNUSABLE
     assert replies[2].error.reason == (
         "what it sent is not used: 10001 items in 'list', at most 10000 are allowed"
