@@ -1,8 +1,8 @@
 """Tables of client rules, which set the learning rates, and of objectives, which set the gradient.
 
 The server reads these tables too; reading them does not import torch. Client halves (the code that a server rule
-such as `strategy=scaffold` needs on the client) are not in a table: they are modules of `halves/`, and the server
-sends their names.
+such as `strategy=scaffold` needs on the client) are not in a table: they are modules of
+`for_server_rules/`, whose names the server sends.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
-FILES = {path.relative_to(ROOT).as_posix() for each in ROOT.glob("[a-z]*") for path in [each, *each.rglob("*.*")]}
+TOP = [ROOT / ".ci", *ROOT.glob("[a-z]*")]
+FILES = {path.relative_to(ROOT).as_posix() for top in TOP for path in [top, *top.rglob("*.*")]}
 CODE = "\n".join((ROOT / path).read_text() for path in sorted(FILES) if path.endswith(".py"))
 VARIABLES = {"NAME", "FILE"}
 """What a reader puts in."""

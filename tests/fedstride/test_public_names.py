@@ -46,9 +46,7 @@ def test_every_public_name_exists(name: str) -> None:
 
 
 def test_the_error_for_an_unknown_name_lists_all_names() -> None:
-    with pytest.raises(
-        AttributeError, match=r"no attribute 'FedNNN'; it has AWD, AdaDecay, Comparison, Data, Differ"
-    ):
+    with pytest.raises(AttributeError, match=rf"no attribute 'FedNNN'; it has {', '.join(sorted(NAMES)[:5])},"):
         fedstride.FedNNN  # noqa: B018
     with pytest.raises(ImportError):
         exec("from fedstride import FedNNN")
