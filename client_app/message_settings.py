@@ -124,7 +124,6 @@ OF_ONE_MESSAGE = {
 }
 """The keys of a config that differ among the messages of a run; all others are the same in the run."""
 
-
 _last: tuple[dict[str, Any], MessageSettings] | None = None
 
 

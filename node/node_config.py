@@ -17,17 +17,13 @@ from .policy.policy_file import Policy, read_data
 READ_BY_THE_NODE = "(read by the node)"
 """What apps see as the place of the data that they cannot open."""
 
-
 DEMANDS = ("clip", "noise", wire.MEMBERSHIP)
 """How keys begin that the policy alone sets."""
-
 
 NODES_OWN = {"policy", "state", "log"}
 """Keys of a node-config that are the node's own matter; apps do not see them."""
 
-
 Value = bool | int | float | str
-
 
 _PAIR = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")  # as Flower reads it
 

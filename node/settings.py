@@ -30,7 +30,6 @@ from .policy.time_limit import message_limit
 
 OFF = "off"
 
-
 GONE = {
     "--port": "a node has no port of its own",
     "--host": "a node has no port of its own",

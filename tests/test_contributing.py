@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from project_files import FILES, ROOT, is_there
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
-TOP = [ROOT / ".ci", *ROOT.glob("[a-z]*")]
-FILES = {path.relative_to(ROOT).as_posix() for top in TOP for path in [top, *top.rglob("*.*")]}
 CODE = "\n".join((ROOT / path).read_text() for path in sorted(FILES) if path.endswith(".py"))
 VARIABLES = {"NAME", "FILE"}
 """What a reader puts in."""
@@ -23,4 +20,4 @@ def test_a_constant_that_is_named_exists(name: str) -> None:
 
 @pytest.mark.parametrize("path", sorted({*re.findall(r"`([\w.]+(?:/[\w.]+)+\.(?:py|yaml|md|toml))`", PAGE)}))
 def test_a_file_that_is_named_exists(path: str) -> None:
-    assert "mine" in path or any(f"/{each}".endswith(f"/{path}") for each in FILES), path
+    assert "mine" in path or is_there(path), path

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from project_files import is_there
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("security", "privacy", "faults")
@@ -43,9 +44,8 @@ OF_A_USER = {"blood.py", "parts/cells_HASH.py"}
 
 @pytest.mark.parametrize("page", PAGES_OF_DOCS)
 def test_modules_that_are_named_exist(page: str) -> None:
-    known = [f"/{path.relative_to(ROOT)}" for path in ROOT.glob("[!.]*/**/*.py")] + ["/hatch_build.py"]
     named = set(MODULE.findall((ROOT / f"docs/{page}.md").read_text())) - OF_A_USER
-    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in known)] == []
+    assert [name for name in sorted(named) if not is_there(name)] == []
 
 
 def anchors(page: Path) -> set[str]:

@@ -13,7 +13,6 @@ from .named import Arrays, is_kind, namespace
 BLOCK = 32_768
 """Values that are summed together; 256 KiB in float64, so that a few blocks fit into a processor's cache."""
 
-
 LANES = 1024
 """A block is summed in so many sums, which are then added: value i goes to sum i mod `LANES`.
 

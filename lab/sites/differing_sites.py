@@ -18,7 +18,6 @@ from .histograms import Histogram, difference, hidden, histogram_of, without
 LEVEL = 0.05
 """The probability that a site is named although all are alike."""
 
-
 UNIT_FACTOR = 3.0
 """How often larger or smaller, mean and deviation both, the values of a site are before its unit is doubted."""
 

@@ -34,7 +34,6 @@ MAX_UNUSUAL = 20
 """A client's row has the metrics that most clients of the round report, and at most this number of others, which
 must be plain numbers. So a client cannot fill the disk: its row is hardly longer than those of the others."""
 
-
 NO_REPLY = "no reply"
 JOINED = "joined"
 """The status of a client that is connected since the round before. If it was asked, it has a second row."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,8 +113,7 @@ def test_local_steps_are_used_only_if_no_half_sets_the_batches() -> None:
 
 
 def test_each_module_of_the_folder_is_a_half() -> None:
-    folder = Path(for_server_rules.__file__).parent
-    assert for_server_rules.known() == sorted(path.stem for path in folder.glob("[a-z]*.py"))
+    assert for_server_rules.known() == ["feddisco", "feddyn", "fednova", "q_fedavg", "scaffold", "two_d_lrd"]
     for name in for_server_rules.known():
         made = for_server_rules.make(name)
         assert callable(made.begin) and callable(made.end)

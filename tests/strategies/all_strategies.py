@@ -54,9 +54,9 @@ GIVEN: dict[str, dict[str, Any]] = {
 """Arguments of the strategies of the table that have no default, or another one here."""
 
 
-def of_the_table(name: str) -> Make:
-    """A strategy of ours; a wrapper is around FedAvg."""
-    cls, own = STRATEGIES.load(name), GIVEN.get(name, {})
+def of_the_table(name: str, cls: Any = None) -> Make:
+    """A strategy of ours, or of this class in its place; a wrapper is around FedAvg."""
+    cls, own = cls or STRATEGIES.load(name), GIVEN.get(name, {})
     if STRATEGIES.wraps(name):
         return lambda quorum=1: cls(FedAvg(screening=Screening(quorum=quorum), **OPEN), **own)
     return rule(cls, **own)

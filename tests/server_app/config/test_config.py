@@ -364,7 +364,7 @@ def test_a_mistake_in_the_file_of_an_experiment(in_file: Callable[..., str], tex
         ("strategy=[fedavg, krum]", ["unknown strategy \"['fedavg', 'krum']\""]),
         ("strategy=../client/sgd", ["unknown strategy '../client/sgd'"]),
         ("strategy=fedavgg+fedlws", ["unknown strategy 'fedavgg'", "'fedavg'"]),
-        ("strategy=fedavg+krum", ["'krum' is not a wrapper", "two_d_lrd"]),
+        ("strategy=fedavg+krum", ["'krum' is not a wrapper", "fedlws, two_d_lrd"]),
         ("strategy@client=fedavg", ["the only override with @ is strategy@strategy.inner=NAME"]),
         ("strategy@strategy.inner=fedavgg", ["unknown strategy 'fedavgg'", "'fedavg'"]),
         # keys
