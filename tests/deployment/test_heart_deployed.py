@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,18 +33,20 @@ class Trial:
     """The script in a folder, started by a user with an empty home, in an empty folder."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.folder, self.files = root, root / "trial", root / "files"
+        self.root, self.folder, self.files, self.script = root, root / "trial", root / "files", root / "example"
         self.empty = [root / name for name in ("home", "temporary", "here")]
         for folder in (self.files, *self.empty):
             folder.mkdir()
         tables(self.files, published=PUBLISHED.is_dir())
+        shutil.copytree(EXAMPLE, self.script, ignore=shutil.ignore_patterns("__pycache__"))
+        self.written = sorted(self.script.rglob("*"))
 
     def start(self) -> subprocess.Popen[str]:
         home, temporary, here = map(str, self.empty)
         env = os.environ | {"HOME": home, "TMPDIR": temporary, "FEDSTRIDE_RUNS": str(self.root / "runs")}
         given = ["--files", str(self.files), "--rounds", str(ROUNDS), *["--allow-root"] * (os.geteuid() == 0)]
         return subprocess.Popen(
-            [sys.executable, str(EXAMPLE / "deploy.py"), str(self.folder), *given], cwd=here, env=env,
+            [sys.executable, str(self.script / "deploy.py"), str(self.folder), *given], cwd=here, env=env,
             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
 
@@ -63,13 +65,12 @@ class Trial:
         until(lambda: None if self.processes() else True, "end of all processes", 60.0)
         assert [list(folder.iterdir()) for folder in self.empty] == [[], [], []]
         assert not (self.root / "runs").exists()
+        assert sorted(self.script.rglob("*")) == self.written
 
 
 @pytest.fixture
-def trial(tmp_path: Path) -> Iterator[Trial]:
-    before = sorted(EXAMPLE.rglob("*"))
-    yield Trial(tmp_path)
-    assert sorted(EXAMPLE.rglob("*")) == before
+def trial(tmp_path: Path) -> Trial:
+    return Trial(tmp_path)
 
 
 def test_four_hospitals_are_deployed_by_one_command(trial: Trial) -> None:
