@@ -59,11 +59,11 @@ def ctrl_c() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def undrawn_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In fast tests a run's `curve.png` is empty: to draw it takes half of the time of a small run.
+    """The `curve.png` of a run in this process is empty: to draw it takes half of the time of a small run.
 
     Tests that look at it have the mark `curves`.
     """
-    if any(request.node.get_closest_marker(mark) for mark in ("slow", "curves")):
+    if request.node.get_closest_marker("curves"):
         return
     try:
         from server_app.reports import curve

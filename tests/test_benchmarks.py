@@ -48,6 +48,7 @@ def test_the_table_has_medians_of_ratios_with_their_range() -> None:
     assert other.split() == ["other", "0.50", "0.50", "0.50", "1.0", "MB", "2.0", "MB"]
 
 
+@pytest.mark.slow
 def test_every_strategy_aggregates_a_small_model() -> None:
     model = {name: array for name, array in fed.make_model().items() if array.dtype != bool}  # not in a ResNet
     timed = list(aggregation.timings(2, model=model))
@@ -91,6 +92,7 @@ def test_a_command_is_observed() -> None:
     assert found.memory > _command.held(os.getpid()) // 100
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_a_process_and_what_it_started() -> None:
     size = 100_000_000
     hold = f"b = bytearray({size}); b[::4096] = b'x' * len(b[::4096]); print(flush=True); input()"
@@ -237,6 +239,7 @@ def test_a_rival_that_cannot_be_installed_is_a_remark_and_the_others_go_on(
     assert any("fluke (" in each and "does not do the same work" in each for each in remarks)
 
 
+@pytest.mark.slow
 def test_an_environment_is_in_the_cache_and_its_failure_is_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ def node(path: Path, **config: Any) -> Context:
     return Context(run_id=1, node_id=9, node_config=where, state=RecordDict(), run_config={})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [MessageType.TRAIN, MessageType.EVALUATE, MessageType.QUERY])
 @pytest.mark.parametrize("name", FAULTS)
 def test_an_error_leaves_as_its_kind(

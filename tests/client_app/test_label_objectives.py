@@ -109,6 +109,7 @@ def counts_of(**more: Any) -> np.ndarray:
     return from_message.read(round_config(partition=SKEWED, **more), node(3)).examples.class_counts()
 
 
+@pytest.mark.slow
 def test_the_client_of_these_tests_lacks_classes() -> None:
     assert 0 < (counts_of() > 0).sum() < 10
 
@@ -117,6 +118,7 @@ def played(objective: Any, **more: Any) -> Any:
     return train(round_config(objective=objective, partition=SKEWED, **more), context=node(3))
 
 
+@pytest.mark.slow
 def test_neutral_settings_have_plain_bits() -> None:
     iid = train(round_config(), context=node(3))[0]
     assert (from_message.read(round_config(), node(3)).examples.class_counts() > 0).all()

@@ -155,6 +155,7 @@ def _clients(outcome: session.Outcome) -> list[dict[str, Any]]:
     return load(outcome.folder).clients.rows
 
 
+@pytest.mark.slow
 def test_nodes_without_a_partition_id_use_their_node_id(tmp_path: Path) -> None:
     files = [part_of_the_task(tmp_path / f"{k}.npz", k, 3) for k in range(3)]
     outcome = play(tmp_path / "own", [{"data": str(path)} for path in files], "partition=own")
@@ -184,6 +185,7 @@ def test_the_partition_own_cannot_be_drawn() -> None:
         schemes.partition(OWN, Divisible(10), 2, 1)
 
 
+@pytest.mark.slow
 def test_every_rule_works_on_own_data(tmp_path: Path) -> None:
     files = [part_of_the_task(tmp_path / f"{k}.npz", k, 2) for k in range(2)]
     configs = [{"data": str(path), "partition-id": k} for k, path in enumerate(files)]

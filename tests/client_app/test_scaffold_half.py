@@ -72,6 +72,7 @@ def test_t2_with_momentum_in_round_two() -> None:
     assert done.state["w"][0] == pytest.approx(-5.216, abs=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([(gradient_a,), (gradient_b,), (gradient_a, gradient_b)]), max_size=6))
 def test_the_servers_control_is_the_mean_of_the_clients(cohorts: list[tuple[Gradient, ...]]) -> None:

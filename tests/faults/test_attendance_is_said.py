@@ -34,6 +34,7 @@ def all_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch)
     caplog.set_level(logging.INFO, "flwr")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("client", "first", "back"), [(2, 2, 4), (0, 2, 3), (3, 3, 5)])
 def test_a_node_that_leaves_and_comes_back(
     tmp_path: Path, monkeypatch, caplog, client: int, first: int, back: int
@@ -47,6 +48,7 @@ def test_a_node_that_leaves_and_comes_back(
     assert used == [t for t in range(1, 6) if not first <= t < back]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("client", "back"), [(3, 3), (1, 2), (0, 4)])
 def test_a_node_that_joins_late(tmp_path: Path, monkeypatch, caplog, client: int, back: int) -> None:
     folder, _ = play(tmp_path, monkeypatch, [Away(client, first=0, back=back)], "rounds=4", "min_clients=3")

@@ -299,6 +299,7 @@ ABSENT: dict[str, Fault] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ABSENT)
 def test_absent_from_the_round(tmp_path: Path, monkeypatch, kind: str) -> None:
     folder, seen = play(tmp_path, monkeypatch, [ABSENT[kind]], "rounds=3")
@@ -308,6 +309,7 @@ def test_absent_from_the_round(tmp_path: Path, monkeypatch, kind: str) -> None:
     assert [r["screening/missing"] for r in read_lines(folder / "metrics.jsonl")[1:]] == [0, 1, 0]
 
 
+@pytest.mark.slow
 def test_a_reply_cannot_claim_to_be_from_another_node(tmp_path: Path, monkeypatch) -> None:
     def forge(reply: Message) -> Message:
         reply.metadata.__dict__["_src_node_id"] = 2
@@ -333,6 +335,7 @@ def test_rounds_without_a_reply_end_the_run(tmp_path: Path, monkeypatch) -> None
 # ---------------------------------------------------------------- nodes that come and go
 
 
+@pytest.mark.slow
 def test_a_node_that_disconnects_and_reconnects(tmp_path: Path, monkeypatch) -> None:
     _, seen = play(tmp_path, monkeypatch, [Away(2, first=2, back=4)], "rounds=5")
     assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 3, 4, 4]
@@ -365,6 +368,7 @@ def test_a_client_that_reconnects_without_its_disk_reports_it(tmp_path: Path, mo
     assert weights(folder) != weights(plain)
 
 
+@pytest.mark.slow
 def test_a_node_that_joins_late(tmp_path: Path, monkeypatch) -> None:
     _, seen = play(tmp_path, monkeypatch, [Away(3, first=0, back=3)], "rounds=4", "min_clients=3")
     assert [[reply.client_id for reply in cohort.replies] for cohort in seen.cohorts] == [
@@ -381,6 +385,7 @@ def test_all_nodes_disconnect_for_some_rounds(tmp_path: Path, monkeypatch) -> No
         play(tmp_path, monkeypatch, faults, "rounds=4", "max_empty_rounds=1", "node_wait=10")
 
 
+@pytest.mark.slow
 def test_many_faults_at_once(tmp_path: Path, monkeypatch) -> None:
     faults = [
         Fault(0, 1, error(2)),
@@ -438,6 +443,7 @@ def test_figures_of_one_client_are_left_out_and_the_others_are_averaged(tmp_path
     assert notes[2, 1].startswith("left out of the round's figures: train/loss (")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", [-1e308, 0.0, math.nan])
 def test_one_client_cannot_stop_a_run_or_choose_the_best_model(tmp_path: Path, monkeypatch, lie: float) -> None:
     lies = [Fault(1, t, metrics(**{"train/loss": lie, "num-examples": 10**12})) for t in (1, 2, 3)]
@@ -457,6 +463,7 @@ def test_one_client_cannot_stop_a_run_or_choose_the_best_model(tmp_path: Path, m
     assert status["best"] == {"train/loss": rows[best]["train/loss"], "round": best}
 
 
+@pytest.mark.slow
 def test_a_round_counts_only_with_a_quorum(tmp_path: Path, monkeypatch) -> None:
     """In round 2 one of four clients reports no loss: three are fewer than best_quorum."""
     lies = [Fault(1, 2, metrics(**{"train/loss": math.nan}))]

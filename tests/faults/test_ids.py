@@ -67,6 +67,7 @@ def test_a_wrong_claim_costs_the_claimant_only(tmp_path: Path, monkeypatch, kind
     assert len(reason) < 300
 
 
+@pytest.mark.slow
 def test_the_id_of_an_absent_client_stays_its_own(tmp_path: Path, monkeypatch) -> None:
     """The stranger claims it while its node is away; the honest node takes part again when it is back."""
     faults = [Away(1, first=2, back=4), Stranger(50, 1, first=2)]
@@ -99,6 +100,7 @@ def test_too_few_clients_after_a_double_claim_end_the_run_with_both_names(tmp_pa
     )
 
 
+@pytest.mark.slow
 def test_a_client_that_comes_back_with_another_key_is_refused(tmp_path: Path, monkeypatch) -> None:
     absence = Away(2, first=2, back=4, new_id=77)
     folder, seen = play(tmp_path, monkeypatch, [absence], "rounds=5")
@@ -109,6 +111,7 @@ def test_a_client_that_comes_back_with_another_key_is_refused(tmp_path: Path, mo
     assert reason.endswith("set node_ids=any")
 
 
+@pytest.mark.slow
 def test_a_key_that_was_registered_again_has_the_same_id(tmp_path: Path, monkeypatch) -> None:
     absence = Away(2, first=2, back=4, new_id=77, new_key=False)
     folder, seen = play(tmp_path, monkeypatch, [absence], "rounds=5")
@@ -131,6 +134,7 @@ def test_ids_belong_to_their_keys_in_a_resumed_run(tmp_path: Path, monkeypatch) 
     assert [reply.node_id for reply in cohorts[-1].replies] == [2, 3, 5]  # now it belongs to node 77
 
 
+@pytest.mark.slow
 def test_a_run_whose_nodes_have_no_keys_can_be_resumed_with_other_node_ids(tmp_path: Path, monkeypatch) -> None:
     """As in a simulation: node ids are drawn at each start."""
     folder, _ = play(tmp_path, monkeypatch, [], "rounds=1")

@@ -31,6 +31,7 @@ def refusals(folder: Path) -> list[str]:
     return [row["reason"] for row in read_lines(folder / "clients.jsonl") if row["status"] == "refused"]
 
 
+@pytest.mark.slow
 def test_names_stand_for_numbers_and_change_no_bit(tmp_path: Path, monkeypatch) -> None:
     given = ("rounds=3", "strategy=fedalr", "nodes=hospital-*")
     monkeypatch.setattr("world.check", lambda *_: None)  # it compares rows with client ids
@@ -43,6 +44,7 @@ def test_names_stand_for_numbers_and_change_no_bit(tmp_path: Path, monkeypatch) 
     assert {owner.name for owner in newest_checkpoint(named)[0].owners.values()} == set(HOSPITALS)
 
 
+@pytest.mark.slow
 def test_names_are_kept_in_a_resumed_run_also_of_absent_clients(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("world.check", lambda *_: None)
     folder, _ = play(tmp_path, monkeypatch, [], "rounds=2", "min_clients=3", grid=NamedGrid)
@@ -66,6 +68,7 @@ class OneMoreUnregistered(OneMore):
     registered: ClassVar[Mapping[int, str]] = {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grid", [OneMore, OneMoreUnregistered])
 def test_a_node_that_is_not_chosen_does_no_harm(tmp_path: Path, monkeypatch, grid: type[NamedGrid]) -> None:
     monkeypatch.setattr("world.check", lambda *_: None)

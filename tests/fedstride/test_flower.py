@@ -21,6 +21,7 @@ from lab.engine.local_grid import LocalGrid
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_messages_have_the_identity_of_the_process() -> None:
     code = (
         "from fedstride.flower import identity; identity.set_identity(run_id=5, node_id=6);"

@@ -104,6 +104,7 @@ def test_invalid_parts_in_a_message_are_rejected(names: object) -> None:
         user_parts.load_bundled(names)
 
 
+@pytest.mark.slow
 def test_a_part_that_calls_sys_exit_ends_the_run_as_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

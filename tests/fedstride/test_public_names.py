@@ -52,6 +52,7 @@ def test_the_error_for_an_unknown_name_lists_all_names() -> None:
         exec("from fedstride import FedNNN")
 
 
+@pytest.mark.slow
 def test_strategies_come_without_torch() -> None:
     code = (
         "import sys\nfrom fedstride import FedLWS, RuleStrategy, Wrapper\n"

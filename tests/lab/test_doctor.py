@@ -68,6 +68,7 @@ def test_the_installed_flower_and_its_transport(
     assert ("was not tested" in found.advice) == (state == "warn")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("theirs", "ours", "state", "words"),
     [
@@ -87,6 +88,7 @@ def test_the_transport_of_a_superlink(
     assert found.advice.startswith("pip install 'fedstride[deployment") == (state == "warn")
 
 
+@pytest.mark.slow
 def test_connections_are_asked_and_those_that_do_not_answer_say_why(address: str, home: Path) -> None:
     silent = f"127.0.0.1:{free_port()}"
     (home / "config.toml").write_text(

@@ -50,6 +50,7 @@ def test_details_say_where_each_value_comes_from(name: str) -> None:
     assert "(the preset's)" in text or name == "fedlws/fig6_beta"
 
 
+@pytest.mark.slow
 def test_the_command(call: Call) -> None:
     code, out, _ = call("list", "experiment", "fednlr/table1_cifar10_dir0.1")
     assert code == 0

@@ -58,12 +58,14 @@ def test_layers_of_any_name_are_drawn(
     assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_a_report_about_layers_of_any_name(tmp_path: Path) -> None:
     extra = diagnostics("fedavg+fedlws", NAMES[:4])
     run = load(make(tmp_path / "run", config("strategy=fedlws", "rounds=2"), extra=extra))
     assert "FedLWS: gamma and tau per layer" in report([run])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_the_curve_of_a_run_with_any_label_and_title(tmp_path: Path, text: str) -> None:
     rows = [{"round": number, "test/accuracy": 0.5, "train/loss": 1.0} for number in range(3)]
@@ -106,6 +108,7 @@ def test_texts_are_marked_and_cut_line_by_line() -> None:
     assert legend_label("a_") == "a_"
 
 
+@pytest.mark.slow
 def test_the_page_marks_what_browsers_act_on(tmp_path: Path) -> None:
     hostile = "x\u202ey\x1b[31m<b>z</b>\u2066"
     make(tmp_path / "run", config("strategy=fedavg"), state="failed", reason=hostile)

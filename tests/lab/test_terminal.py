@@ -146,6 +146,7 @@ COMMANDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "half a character"])  # protobuf has none
 def test_no_text_of_a_superlink_acts_on_the_terminal(call: Call, serve: Serve, kind: str) -> None:
     address = serve(**everything(f"x{KINDS[kind]}y"))
@@ -206,6 +207,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", HOSTILE)
 def test_an_answer_of_another_form_is_one_line(

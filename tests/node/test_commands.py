@@ -45,6 +45,7 @@ def test_the_state_and_the_log_are_read_without_the_packages_of_a_desk(tmp_path:
     assert imported(["node-log", nowhere], OF_A_DESK | {"torch"}, code=2) == ""
 
 
+@pytest.mark.slow
 def test_a_node_imports_nothing_of_a_desk() -> None:
     assert imported(["node", "--help"], OF_A_DESK, code=0) == ""
 

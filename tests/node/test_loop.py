@@ -235,6 +235,7 @@ def forged(kind: str) -> Answer:
     return Answer(root, objects, None, b"forged")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [

@@ -33,6 +33,7 @@ def test_files_folders_links_and_pipes_are_removed_and_what_links_name_is_not(
     assert not scratch.exists() and (outside / "kept").read_text() == "kept"
 
 
+@pytest.mark.slow
 def test_two_thousand_folders_in_each_other(scratch: Path) -> None:
     here = os.open(scratch, os.O_RDONLY)
     for _ in range(2000):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from desk import play, resume, weights
 
 AUGMENTED = "task.augmentation=[crop,flip]"
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_draws(tmp_path: Path) -> None:
     whole = play(tmp_path, "rounds=3", "name=whole", AUGMENTED).folder
     part = play(tmp_path, "rounds=1", "name=part", AUGMENTED).folder
@@ -17,6 +19,7 @@ def test_a_resumed_run_has_the_same_draws(tmp_path: Path) -> None:
     assert weights(part) == weights(whole)
 
 
+@pytest.mark.slow
 def test_augmentation_changes_training_only(tmp_path: Path) -> None:
     usual = play(tmp_path, "rounds=1", "name=usual")
     changed = play(tmp_path, "rounds=1", "name=changed", AUGMENTED)

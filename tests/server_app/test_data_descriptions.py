@@ -105,6 +105,7 @@ def test_sites_come_back_from_the_lines_of_a_log(prepared: Prepared) -> None:
             site_in(each, columns)
 
 
+@pytest.mark.slow
 def test_a_task_with_too_many_columns_is_refused(tmp_path: Path) -> None:
     names = ",".join(f"c{number}" for number in range(1001))
     overrides = ["task=own_table", f"task.columns=[{names}]", "task.classes=2", "model=mlp", "partition=own"]

@@ -50,11 +50,13 @@ def test_the_figures_are_those_of_the_last_round(
     assert {name: array.tobytes() for name, array in own.items()} == {n: a.tobytes() for n, a in same.items()}
 
 
+@pytest.mark.slow
 def test_a_fraction_of_the_clients_trains_but_all_measure(trained: Path, tmp_path: Path) -> None:
     found = load(play(tmp_path, *measuring(trained, "cohort=2")).folder)
     assert len(found.clients.rows) == 4
 
 
+@pytest.mark.slow
 def test_nobody_is_asked_to_train(trained: Path, tmp_path: Path) -> None:
     asked = []
 
@@ -67,6 +69,7 @@ def test_nobody_is_asked_to_train(trained: Path, tmp_path: Path) -> None:
     assert sorted(asked) == ["evaluate"] * 4 + ["query"] * 4
 
 
+@pytest.mark.slow
 def test_a_client_that_fails_is_said(trained: Path, tmp_path: Path) -> None:
     failing = ClientApp()
 

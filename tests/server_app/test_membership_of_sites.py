@@ -76,6 +76,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return load(play(tmp_path_factory.mktemp("asked"), *CHOSEN, small=False).folder)
 
 
+@pytest.mark.slow
 def test_the_answer_is_what_the_test_of_the_desk_finds(asked: Run, tmp_path: Path) -> None:
     prepared = session.prepare(compose([*CHOSEN, f"out='{tmp_path}'"]))
     with engine(app, prepared, 0) as desk:
@@ -87,6 +88,7 @@ def test_the_answer_is_what_the_test_of_the_desk_finds(asked: Run, tmp_path: Pat
     assert all(told(row) == {} for row in load(outcome.folder).clients.rows)  # nobody was asked
 
 
+@pytest.mark.slow
 def test_only_the_smallest_site_is_asked_and_only_in_the_last_round(asked: Run) -> None:
     rows = [row for row in asked.clients.rows if told(row)]
     sizes = {row["client"]: row["num-examples"] for row in asked.clients.rows if "num-examples" in row}
@@ -95,6 +97,7 @@ def test_only_the_smallest_site_is_asked_and_only_in_the_last_round(asked: Run) 
     assert not any(told(row) for row in asked.rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("node_config", "said"),
     [
@@ -114,11 +117,13 @@ def test_the_node_decides(asked: Run, node_config: dict[str, Any], said: str, tm
     assert (card_of(found) == card_of(asked)) == ("AUROC" in said)
 
 
+@pytest.mark.slow
 def test_too_few_rows_are_said(tmp_path: Path) -> None:
     found = load(play(tmp_path, *CHOSEN, "holdout=0", small=False).folder)
     assert "too few rows, of training or held out" in card_of(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "chosen",
     [
@@ -146,6 +151,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_an_answer_of_another_form_is_not_used(kind: str, tmp_path: Path) -> None:
     def lie(values: dict[str, Any], context: Context) -> None:
@@ -158,6 +164,7 @@ def test_an_answer_of_another_form_is_not_used(kind: str, tmp_path: Path) -> Non
     assert not any(told(row) for row in found.clients.rows)
 
 
+@pytest.mark.slow
 def test_who_was_not_asked_is_not_heard(asked: Run, tmp_path: Path) -> None:
     def lie(values: dict[str, Any], context: Context) -> None:
         if not told(values):
@@ -200,6 +207,7 @@ def test_a_damaged_record_is_no_finding(row: dict[str, Any], said: str) -> None:
     assert said in found and bool(said) == bool(found)
 
 
+@pytest.mark.slow
 def test_the_message_of_one_site_alone_asks(tmp_path: Path) -> None:
     seen: list[tuple[str, Any]] = []
 

@@ -35,12 +35,14 @@ def test_the_bits_do_not_depend_on_the_workers(given: tuple[str, ...], tmp_path:
     assert weights(runs[0]) != weights(play(tmp_path, *SKEWED, *given[1:], "name=plain").folder)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_with_moon_has_the_same_bits(tmp_path: Path) -> None:
     whole, resumed = whole_and_resumed(tmp_path, "objective=moon", "rounds=4", "cohort=2")
     assert weights(whole) == weights(resumed)
     assert table(whole) == table(resumed)
 
 
+@pytest.mark.slow
 def test_clients_that_lost_their_models_start_again_and_the_run_says_so(tmp_path: Path) -> None:
     play(tmp_path, "objective=moon", "rounds=2", "name=part")
     shutil.rmtree(tmp_path / "part" / "clients")

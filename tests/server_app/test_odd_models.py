@@ -16,6 +16,7 @@ SMALL = (f"parts={PARTS}", "task=breast_cancer", "partition=iid", "clients=3", "
 DTYPES = {"short": "BF16", "half": "F16", "masked": "F32", "lazy": "F32"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["scaffold", "fednnnn+fedlws", "fedadam"])
 @pytest.mark.parametrize("model", DTYPES)
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path, model: str, strategy: str) -> None:
@@ -29,6 +30,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, model: str, strategy: s
             assert str(upper.tolist()) == "[inf, nan, 2.0]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["short", "masked"])
 @pytest.mark.parametrize(
     "chosen",
@@ -45,6 +47,7 @@ def test_all_clients_are_used_with_other_methods(tmp_path: Path, model: str, cho
     assert outcome.rows[-1]["screening/rejected"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["short", "masked"])
 def test_a_run_begins_with_the_model_of_another(tmp_path: Path, model: str) -> None:
     first = play(tmp_path / "a", *SMALL, f"model={model}", "rounds=1").folder

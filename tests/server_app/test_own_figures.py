@@ -95,6 +95,7 @@ def model_of(folder: Path, examples: Examples):  # type: ignore[no-untyped-def]
     return network
 
 
+@pytest.mark.slow
 def test_the_figure_over_all_sites_is_that_of_their_rows_together(parts: str, tmp_path: Path) -> None:
     outcome = play(tmp_path, parts, *CHOSEN)
     row = outcome.rows[-1]
@@ -121,6 +122,7 @@ def test_workers_and_a_resumed_run_have_the_same_figures(parts: str, tmp_path: P
     assert table(resume(short, "rounds=3").folder) == table(alone)
 
 
+@pytest.mark.slow
 def test_a_table_knows_the_figure_without_its_file(parts: str, tmp_path: Path) -> None:
     folder = play(tmp_path, parts, *CHOSEN).folder
     forget()
@@ -134,6 +136,7 @@ def test_a_table_knows_the_figure_without_its_file(parts: str, tmp_path: Path) -
     assert next(iter(made.cells.values())).mean == min(row["test/cost"] for row in run.rows[1:])
 
 
+@pytest.mark.slow
 def test_a_run_whose_status_says_nonsense_is_named(parts: str, tmp_path: Path) -> None:
     folder = play(tmp_path, parts, *CHOSEN).folder
     status = json.loads((folder / "status.json").read_text())
@@ -209,6 +212,7 @@ def test_a_figure_that_the_task_cannot_have_is_none_of_its_figures(tmp_path: Pat
         session.prepare(compose([f"parts={file}", "model=mlp", "task.metrics=[cost]", f"out={tmp_path}/runs"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("chosen", "best"), [("[shares,cost]", "test/cost"), ("[shares]", "test/loss")])
 def test_a_figure_without_a_direction_does_not_decide(chosen: str, best: str, parts: str, tmp_path: Path) -> None:
     outcome = play(tmp_path, parts, f"task.metrics={chosen}", "rounds=1")
@@ -216,6 +220,7 @@ def test_a_figure_without_a_direction_does_not_decide(chosen: str, best: str, pa
     assert len(outcome.rows[-1]["test/shares"]) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("least", "rows", "leaves"), [(1, 12, True), (5, 60, False), (2, 700, True), (30, 700, False)]
 )

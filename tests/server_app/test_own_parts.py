@@ -213,6 +213,7 @@ def test_a_client_loads_only_parts_files_of_its_bundle(name: str) -> None:
 # ---------------------------------------------------------------- runs and resumed runs
 
 
+@pytest.mark.slow
 def test_a_run_with_user_defined_parts_learns_and_records_them(file: Path, tmp_path: Path) -> None:
     outcome = play(tmp_path, "rounds=2", named(file), *CHOSEN)
     assert outcome.folder.name == "mnist5k-sliced-mine-halved-seed1"
@@ -222,12 +223,14 @@ def test_a_run_with_user_defined_parts_learns_and_records_them(file: Path, tmp_p
     assert {named(file), "strategy=mine", "strategy.size=0.5", "model=linear"} <= set(overrides_for(config))
 
 
+@pytest.mark.slow
 def test_the_settings_of_a_user_defined_part_change_the_result(file: Path, tmp_path: Path) -> None:
     given = ("rounds=1", named(file), "strategy=mine")
     first, second = (play(tmp_path, *given, f"strategy.size={size}") for size in (1, 2))
     assert weights(first.folder) != weights(second.folder)
 
 
+@pytest.mark.slow
 def test_a_user_defined_client_rule_is_applied(file: Path, tmp_path: Path) -> None:
     halved = play(tmp_path, "rounds=2", named(file), "client=halved", "client.lr=0.05")
     slower = play(tmp_path, "rounds=2", "client=sgd", "client.lr=0.025")
@@ -242,6 +245,7 @@ def part_way(file: Path, tmp_path: Path) -> Path:
     return tmp_path / "part"
 
 
+@pytest.mark.slow
 def test_resumed_equals_unbroken(file: Path, tmp_path: Path, part_way: Path) -> None:
     whole = play(tmp_path, "rounds=3", "name=whole", named(file), "strategy=mine").folder
     forget()
@@ -251,6 +255,7 @@ def test_resumed_equals_unbroken(file: Path, tmp_path: Path, part_way: Path) -> 
     assert json.loads((part_way / "status.json").read_text())["state"] == "completed"
 
 
+@pytest.mark.slow
 def test_a_run_cannot_be_resumed_with_a_changed_parts_file(file: Path, part_way: Path) -> None:
     before = digest(from_yaml((part_way / "config.yaml").read_text()))
     forget()
@@ -263,6 +268,7 @@ def test_a_run_cannot_be_resumed_with_a_changed_parts_file(file: Path, part_way:
     assert resume(part_way).rows[-1]["round"] == 3
 
 
+@pytest.mark.slow
 def test_a_resumed_run_accepts_the_new_path_of_a_moved_parts_file(
     file: Path, part_way: Path, tmp_path: Path
 ) -> None:
@@ -274,6 +280,7 @@ def test_a_resumed_run_accepts_the_new_path_of_a_moved_parts_file(
     assert resume(part_way, named(moved)).rows[-1]["round"] == 3
 
 
+@pytest.mark.slow
 def test_a_resumed_run_cannot_change_a_user_defined_setting(file: Path, part_way: Path) -> None:
     with pytest.raises(ConfigError, match=r"strategy.size = 2, but the run in .* has 1.0"):
         resume(part_way, "strategy.size=2")

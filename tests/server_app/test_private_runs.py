@@ -60,6 +60,7 @@ def test_without_noise_it_does_not_matter_who_clips(tmp_path: Path, method: str)
         np.testing.assert_allclose(kept[1][name], array, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_with_local_noise_clients_report_no_metrics_of_their_data(tmp_path: Path) -> None:
     folder = play(tmp_path, "strategy=fedavg", "privacy=local", *GENTLE).folder
     for row in read_lines(folder / "clients.jsonl"):
@@ -135,6 +136,7 @@ def test_a_lost_list_of_releases_does_not_lower_the_count(tmp_path: Path) -> Non
     assert resume(tmp_path / "one").rows[-1]["privacy/epsilon"] == gaussian_mechanism.epsilon(1.0, 4, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["", "[[1]]", "{}x", "[1, 2]", '[["a", "b"]]', "{}"])
 def test_a_damaged_list_of_releases_ends_the_run(tmp_path: Path, content: str) -> None:
     with pytest.raises(KeyboardInterrupt):
@@ -144,6 +146,7 @@ def test_a_damaged_list_of_releases_ends_the_run(tmp_path: Path, content: str) -
         resume(tmp_path / "one")
 
 
+@pytest.mark.slow
 def test_a_clients_releases_are_in_its_row(tmp_path: Path) -> None:
     folder = play(tmp_path, "strategy=fedavg", "privacy=local", "rounds=2").folder
     rows = read_lines(folder / "clients.jsonl")
@@ -159,6 +162,7 @@ def test_a_deployment_refuses_a_seed_for_noise() -> None:
     app._check_no_seed(compose([]))
 
 
+@pytest.mark.slow
 def test_without_a_seed_no_two_runs_are_alike(tmp_path: Path) -> None:
     given = ["strategy=fedavg", "privacy=server_side", "rounds=1"]
     assert weights(play(tmp_path, *given).folder) != weights(play(tmp_path, *given).folder)

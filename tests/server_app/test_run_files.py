@@ -84,6 +84,7 @@ def fill(path: Path) -> None:
             file.flush()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["full", "read-only"])
 def test_a_disk_in_trouble_costs_at_most_the_checkpoint(small_disk: Path, tmp_path: Path, trouble, caplog) -> None:
     ballast = small_disk / "ballast"
@@ -166,6 +167,7 @@ def test_a_best_model_that_could_not_be_written_is_written_later(tmp_path: Path,
     assert failures and (folder / "best.safetensors").read_bytes() == weights(folder)
 
 
+@pytest.mark.slow
 def test_rows_of_a_table_that_could_not_be_rewritten_are_not_lost(tmp_path: Path, monkeypatch) -> None:
     """A new column appears while the disk is full: the next row, without it, must not be appended alone."""
     original, failures = atomic.write, []
@@ -182,6 +184,7 @@ def test_rows_of_a_table_that_could_not_be_rewritten_are_not_lost(tmp_path: Path
     assert [row[0] for row in table(folder)] == ["round", "0", "1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_written_fails_the_run_and_can_be_had_later(tmp_path: Path, monkeypatch) -> None:
     original = run_files.save_model
 
@@ -199,6 +202,7 @@ def test_a_model_that_cannot_be_written_fails_the_run_and_can_be_had_later(tmp_p
     assert weights(tmp_path / "part") == weights(play(tmp_path, "rounds=2", "name=whole").folder)
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_its_model_was_written_can_be_resumed(tmp_path: Path) -> None:
     whole = play(tmp_path, "rounds=2", "name=whole").folder
     (before := weights(whole))

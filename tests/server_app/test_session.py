@@ -54,6 +54,7 @@ def partition_of(context: Context) -> int:
 # ---------------------------------------------------------------- determinism
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", [(), ("cohort=2",), ("client=fednlr", "strategy=fedlws")])
 def test_the_same_seed_gives_the_same_result(tmp_path: Path, extra: tuple[str, ...]) -> None:
     a = play(tmp_path, "rounds=2", *extra)
@@ -63,16 +64,19 @@ def test_the_same_seed_gives_the_same_result(tmp_path: Path, extra: tuple[str, .
     assert table(a.folder) == table(b.folder)
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_result(tmp_path: Path) -> None:
     a, b = (play(tmp_path, "rounds=1", f"seed={seed}") for seed in (1, 2))
     assert weights(a.folder) != weights(b.folder)
 
 
+@pytest.mark.slow
 def test_a_longer_run_begins_like_a_shorter_one(tmp_path: Path) -> None:
     a, b = (play(tmp_path, f"rounds={rounds}", "cohort=2") for rounds in (2, 3))
     assert table(a.folder)[:4] == table(b.folder)[:4]
 
 
+@pytest.mark.slow
 def test_serialised_messages_give_the_same_bits(tmp_path: Path) -> None:
     """On a network, messages are serialised and deserialised; the in-process Grid passes the objects."""
     from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
@@ -94,6 +98,7 @@ def test_serialised_messages_give_the_same_bits(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the folder
 
 
+@pytest.mark.slow
 def test_a_run_writes_its_folder(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rounds=2", "strategy=fednnnn")
     folder = outcome.folder
@@ -124,6 +129,7 @@ def _given(folder: Path) -> list[str]:
     return [*SMALL, f"out='{folder.parent}'"]
 
 
+@pytest.mark.slow
 def test_metrics_have_their_documented_names(tmp_path: Path) -> None:
     row = play(tmp_path, "rounds=1", "strategy=fednnnn+fedlws+two_d_lrd", "client=fednlr").rows[-1]
     wanted = {
@@ -141,6 +147,7 @@ def test_metrics_have_their_documented_names(tmp_path: Path) -> None:
     assert {"fedalr/eta_min", "fedalr/eta_max", "fedalr/eta_mean", "fedalr/client", "fedalr/eta"} <= set(fedalr)
 
 
+@pytest.mark.slow
 def test_the_saved_model_is_the_evaluated_model(tmp_path: Path) -> None:
     """FedNNNN has two models; the average is evaluated, saved and returned (A1-1)."""
     from server_app.evaluation.central import CentralEvaluation
@@ -155,6 +162,7 @@ def test_the_saved_model_is_the_evaluated_model(tmp_path: Path) -> None:
     assert again["test/loss"] == outcome.rows[-1]["test/loss"]
 
 
+@pytest.mark.slow
 def test_the_best_model_is_kept(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rounds=3", "best=train/loss")
     losses = {row["round"]: row["train/loss"] for row in outcome.rows if row["round"]}
@@ -164,6 +172,7 @@ def test_the_best_model_is_kept(tmp_path: Path) -> None:
     assert (outcome.folder / "best.safetensors").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
     play(tmp_path, "rounds=1", "name=mine")
     before = weights(tmp_path / "mine")
@@ -178,6 +187,7 @@ def test_federated_evaluation(tmp_path: Path) -> None:
     assert row["local/loss"] > 0.0
 
 
+@pytest.mark.slow
 def test_evaluation_every_few_rounds(tmp_path: Path) -> None:
     rows = play(tmp_path, "rounds=3", "evaluate_every=2").rows
     assert [row["round"] for row in rows if "test/accuracy" in row] == [0, 2, 3]
@@ -186,6 +196,7 @@ def test_evaluation_every_few_rounds(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- bad clients, bad requests
 
 
+@pytest.mark.slow
 def test_an_invalid_reply_is_rejected_and_the_run_continues(tmp_path: Path) -> None:
     def train(message: Message, context: Context, reply: Message) -> Message:
         if partition_of(context) == 1:
@@ -205,6 +216,7 @@ def test_an_invalid_reply_is_rejected_and_the_run_continues(tmp_path: Path) -> N
     assert not reasons[0] and not reasons[3]
 
 
+@pytest.mark.slow
 def test_rounds_below_the_quorum_change_nothing_and_end_the_run_with_a_reason(tmp_path: Path) -> None:
     def train(message: Message, context: Context, reply: Message) -> Message:
         if partition_of(context) > 0 and message.content[wire.CONFIG][wire.SERVER_ROUND] > 1:
@@ -267,6 +279,7 @@ NEVER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", NEVER)
 def test_a_run_that_has_never_changed_its_model_has_failed(case: str, tmp_path: Path) -> None:
     def train(message: Message, context: Context, reply: Message) -> Message:
@@ -282,6 +295,7 @@ def test_a_run_that_has_never_changed_its_model_has_failed(case: str, tmp_path: 
     assert "valid replies" in status["reason"]
 
 
+@pytest.mark.slow
 def test_a_run_whose_last_rounds_change_nothing_is_completed_and_a_failed_one_goes_on(tmp_path: Path) -> None:
     """Two rounds without a reply: before the first one that has any, or after it."""
     lost = {1, 2}
@@ -300,6 +314,7 @@ def test_a_run_whose_last_rounds_change_nothing_is_completed_and_a_failed_one_go
     assert play(tmp_path / "b", "rounds=3", app=broken(train)).rows[-1]["clients"] == 0
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_keeps_its_completed_rounds(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, "rounds=5", observers=[StopAfter(2)])
@@ -362,6 +377,7 @@ def test_two_nodes_with_one_partition_are_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- early stop
 
 
+@pytest.mark.slow
 def test_a_target_ends_the_run(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rounds=9", "target=0.2", "model=mlp", "clients=4", small=False)
     assert outcome.stopped is not None
@@ -370,6 +386,7 @@ def test_a_target_ends_the_run(tmp_path: Path) -> None:
     assert all(row["test/accuracy"] < 0.2 for row in outcome.rows[1:-1])
 
 
+@pytest.mark.slow
 def test_patience_ends_the_run(tmp_path: Path) -> None:
     def stand_still(message: Message, context: Context, reply: Message) -> Message:
         return Message(
@@ -385,6 +402,7 @@ def test_patience_ends_the_run(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the clients' states
 
 
+@pytest.mark.slow
 def test_a_client_with_a_new_process_in_every_round_keeps_its_state(tmp_path: Path) -> None:
     def new_process(message: Message, context: Context, reply: Message) -> Message:
         context.state.clear()
@@ -396,6 +414,7 @@ def test_a_client_with_a_new_process_in_every_round_keeps_its_state(tmp_path: Pa
     assert weights(new_processes.folder) == weights(plain.folder)
 
 
+@pytest.mark.slow
 def test_a_lost_client_state_is_noted(tmp_path: Path) -> None:
     def losing(message: Message, context: Context, reply: Message) -> Message:
         if partition_of(context) == 2:
@@ -411,6 +430,7 @@ def test_a_lost_client_state_is_noted(tmp_path: Path) -> None:
     assert all(row["status"] == "used" for row in rows)
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_execute_a_half_is_used_counted_and_noted(tmp_path: Path) -> None:
     def train(message: Message, context: Context, reply: Message) -> Message:
         if partition_of(context) == 1:
@@ -426,6 +446,7 @@ def test_a_client_that_does_not_execute_a_half_is_used_counted_and_noted(tmp_pat
     }
 
 
+@pytest.mark.slow
 def test_a_message_contains_the_run_id_and_the_last_accepted_round(tmp_path: Path) -> None:
     seen: dict[int, list[tuple[int, int]]] = {}
     runs = set()

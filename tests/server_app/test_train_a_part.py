@@ -71,6 +71,7 @@ def test_every_rule_trains_only_what_is_sent(tmp_path: Path, rule: str) -> None:
     assert all(row["bytes/down"] < 3 * (least + 512) for row in rows)  # nothing frozen: it is in the cache
 
 
+@pytest.mark.slow
 def test_a_model_without_frozen_arrays_is_trained_as_a_whole(tmp_path: Path) -> None:
     assert weights(play(tmp_path, "rounds=1", "train=['*']").folder) == weights(play(tmp_path, "rounds=1").folder)
 
@@ -125,6 +126,7 @@ def normalised(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     message_settings.forget()
 
 
+@pytest.mark.slow
 def test_frozen_statistics_do_not_move(tmp_path: Path, normalised: str) -> None:
     first = play(tmp_path, "rounds=1", normalised, "name=first").folder / "model.safetensors"
     seen: list[dict[str, Any]] = []
@@ -187,6 +189,7 @@ def test_frozen_arrays_are_sent_once_to_each_client(tmp_path: Path) -> None:
     assert deliveries(again) == []  # another run with the same arrays
 
 
+@pytest.mark.slow
 def test_a_client_that_lost_them_gets_them_again(tmp_path: Path) -> None:
     def lose(message: Message, cache: Path) -> None:
         config = message.content.config_records[wire.CONFIG]
@@ -202,6 +205,7 @@ def test_a_client_that_lost_them_gets_them_again(tmp_path: Path) -> None:
     assert deliveries(folder) == [*((1, client) for client in range(4)), (3, 1)]
 
 
+@pytest.mark.slow
 def test_a_client_that_cannot_keep_them_gets_them_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ def alone(models: Models, folder: Path, out: Path) -> Run:
     return load(play(out, *overrides, small=False).folder)
 
 
+@pytest.mark.slow
 def test_each_model_has_the_figures_that_it_has_alone(models: Models, measured: Run, tmp_path: Path) -> None:
     first, second = (alone(models, folder, tmp_path / folder.name) for folder in (models.first, models.second))
     for row, one, other in zip(measured.clients.rows, first.clients.rows, second.clients.rows, strict=True):
@@ -138,6 +139,7 @@ def test_the_differences_are_those_of_a_comparison_at_a_desk(models: Models, mea
             assert said == pytest.approx([value, *interval], abs=0.051 * half)
 
 
+@pytest.mark.slow
 def test_over_all_sites_it_is_the_mean_by_rows(measured: Run) -> None:
     rows = [row for row in measured.clients.rows if "difference/auroc/low" in row]
     assert len(rows) == 2
@@ -214,6 +216,7 @@ HOSTILE: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_site_that_says_anything_does_not_break_the_run(models: Models, kind: str, tmp_path: Path) -> None:
     lying = ClientApp()

@@ -22,6 +22,7 @@ USES = ("strategy=fedavg+validated", "task.proxy=test")
 ATTACK = ("attack=scaled", "attack.factor=-2", "attack.clients=1", "partition.alpha=0.5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "resnet20"])
 def test_the_losses_are_those_of_plain_torch_in_eval_mode(model: str) -> None:
     run = session.prepare(compose([*SMALL, *USES, f"model={model}"]))

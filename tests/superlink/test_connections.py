@@ -64,6 +64,7 @@ def test_18_a_head_has_a_bound(port: int) -> None:
     assert health(port).endswith(b'{"status":"ok"}')
 
 
+@pytest.mark.slow
 def test_18_connections_that_say_nothing_make_room(port: int) -> None:
     """The oldest one that has shown nothing is ended, so that health is answered at once; 64 at most are kept."""
     held = opened(port, 100)
@@ -74,6 +75,7 @@ def test_18_connections_that_say_nothing_make_room(port: int) -> None:
         line.close()
 
 
+@pytest.mark.slow
 def test_18_connections_with_a_credential_are_kept(door: Door, port: int) -> None:
     """Also while others from the same address come and go; of one address there are 64 at most."""
     kept: list[socket.socket] = []
@@ -145,6 +147,7 @@ def test_19_a_second_request_in_one_piece_is_judged_for_itself(door: Door, port:
     assert door.flower.got == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sent",
     [

@@ -262,6 +262,7 @@ def test_18_large_bodies_wait_for_their_turn_and_small_ones_do_not(monkeypatch: 
     assert 5 * 2**20 <= most <= 64 * 2**20
 
 
+@pytest.mark.slow
 def test_18_only_a_full_queue_is_answered_503(monkeypatch: pytest.MonkeyPatch) -> None:
     door = Door()
     door.flower.holds = True

@@ -37,6 +37,7 @@ def rows_of(given: Examples, seed: int) -> PerRow:
     return per_row(nn.Linear(2, given.spec.outputs), given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("counts", "without"),
     [
@@ -71,6 +72,7 @@ def test_values_and_figures_that_are_several_numbers() -> None:
     assert differences(rows_of(several, 1), rows_of(several, 2), 0) == {}
 
 
+@pytest.mark.slow
 def test_a_model_and_itself_and_the_other_way_round() -> None:
     each = examples([50, 40], ["auroc", "accuracy"])
     one, other = rows_of(each, 1), rows_of(each, 2)

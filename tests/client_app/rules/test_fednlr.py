@@ -118,6 +118,7 @@ def test_example_rates() -> None:
     assert (0.5 * second.factors).tolist() == printed([0.6970642, 0.3029358])
 
 
+@pytest.mark.slow
 def test_example_drift_after_a_step_with_neuron_rates() -> None:
     model = ExampleNet(torch.float64)
     x = torch.tensor(CLASS_1, dtype=torch.float64)
@@ -246,6 +247,7 @@ def test_rates_by_hand(width: str, settings_: dict[str, float]) -> None:
         np.testing.assert_allclose(rates.layers[name].factors.numpy(), expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_bias_and_batch_norm_follow_their_neuron_and_other_parameters_keep_eta() -> None:
     model, x = Zoo(), normal(7, 2, 8, 8, seed=99)
     rates = network_rates(model, in_batches(x), x[:1])
@@ -265,6 +267,7 @@ def test_bias_and_batch_norm_follow_their_neuron_and_other_parameters_keep_eta()
         assert torch.broadcast_shapes(factor.shape, w.shape) == w.shape
 
 
+@pytest.mark.slow
 def test_the_means_do_not_depend_on_the_batch_size() -> None:
     model, x = Zoo(), normal(7, 2, 8, 8, seed=99)
     layers = find_layers(model, x[:1])
@@ -488,6 +491,7 @@ def test_temperature_and_softmax_as_printed(h: list[float], mu: float) -> None:
     np.testing.assert_allclose(rates.factors.numpy(), len(h) * p / p.sum(), rtol=1e-9)
 
 
+@pytest.mark.slow
 @MANY
 @given(st.data(), ACTIVATIONS, MU)
 def test_permuting_neurons_permutes_rates(data: st.DataObject, h: list[float], mu: float) -> None:
@@ -557,6 +561,7 @@ def small_net() -> nn.Module:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.01)])
 def test_without_discrepancy_it_is_plain_sgd_bit_for_bit(momentum: float, weight_decay: float) -> None:
     flat = {"mu0": 1.0, "a1": 0.0, "a2": 0.0}

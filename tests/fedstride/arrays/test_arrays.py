@@ -51,6 +51,7 @@ def test_a_view_holds_what_was_packed(dtype: str, shape: tuple[int, ...]) -> Non
     np.testing.assert_array_equal(seen, original)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     hnp.arrays(
@@ -155,6 +156,7 @@ def test_bytes_that_disagree_are_refused(packed: Array, said: str) -> None:
         view(packed)
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(st.lists(st.tuples(st.integers(8, 127), st.integers(0, 255)), min_size=1, max_size=4))
 def test_a_torn_header_is_read_or_refused_with_a_value_error(changes: list[tuple[int, int]]) -> None:

@@ -55,6 +55,7 @@ def arrays(table: list[tuple[float, float, int]]) -> tuple[np.ndarray, np.ndarra
     return np.array([row[:2] for row in table]), np.array([row[2] for row in table], dtype=np.int64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda each: type(each).__name__)
 @given(sites=st.lists(rows, min_size=1, max_size=6))
 def test_the_figure_over_all_sites_is_that_of_the_pooled_rows(
@@ -69,6 +70,7 @@ def test_the_figure_over_all_sites_is_that_of_the_pooled_rows(
     assert all(fault_of(figure, each) is None for each in sent)
 
 
+@pytest.mark.slow
 @given(sites=st.lists(rows, min_size=2, max_size=6), seed=st.integers(0, 100))
 def test_counts_are_exact_and_the_order_of_the_sites_does_not_matter(
     sites: list[list[tuple[float, float, int]]], seed: int
@@ -88,6 +90,7 @@ shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 names = st.from_regex(r"[a-z_][a-z0-9_]{0,12}", fullmatch=True)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(names, shapes, min_size=1, max_size=5), st.integers(1, 10**9), st.integers(0, 2**32))
 def test_a_state_comes_out_of_a_message_as_it_went_in(
     forms: dict[str, tuple[int, ...]], count: int, seed: int

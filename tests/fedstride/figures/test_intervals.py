@@ -119,6 +119,7 @@ def test_quantiles_of_student(level: float) -> None:
         assert intervals.student(level, freedom) == pytest.approx(stdtrit(freedom, (1 + level) / 2), rel=error)
 
 
+@pytest.mark.slow
 def test_draws_keep_the_size_of_each_stratum_and_are_the_same_every_time() -> None:
     sizes = [3, 0, 1, 500]
     found = np.concatenate(list(intervals.resampled(sizes, seed=5, draws=4000)))

@@ -98,6 +98,7 @@ def made(kind: str, counts: list[int], seed: int = 0) -> list[Client]:
     return clients
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SCALES)
 @pytest.mark.parametrize("counts", [[1], [12], [300], [1, 1, 1], [1, 200, 7], [30] * 9])
 def test_the_error_is_at_most_as_stated(kind: str, counts: list[int]) -> None:

@@ -25,6 +25,7 @@ def bins(examples: list[tuple[float, bool]], most: int = 256, least: int = 1) ->
     return bins_of(scores, positive, most, least)
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(EXAMPLES, st.integers(2, 20), st.integers(1, 25))
 def test_any_scores(examples: list[tuple[float, bool]], most: int, least: int) -> None:
@@ -42,6 +43,7 @@ def test_any_scores(examples: list[tuple[float, bool]], most: int, least: int) -
     assert unpacked(packed([found]))[0].edges.tolist() == found.edges.tolist()
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(EXAMPLES, st.integers(2, 20), st.integers(2, 25))
 def test_what_a_policy_lets_leave_has_few_bits(examples: list[tuple[float, bool]], most: int, least: int) -> None:
@@ -50,6 +52,7 @@ def test_what_a_policy_lets_leave_has_few_bits(examples: list[tuple[float, bool]
     assert all((math.frexp(edge)[0] * 2**BITS).is_integer() for edge in edges[1:-1])
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(EXAMPLES, st.integers(1, 5), st.randoms(use_true_random=False))
 def test_the_order_of_examples_does_not_matter(

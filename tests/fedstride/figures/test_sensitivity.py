@@ -32,6 +32,7 @@ sites = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(sites, st.sampled_from(SPECIFICITIES), st.sampled_from([1, 3, 7]))
 def test_the_figure_of_the_scores_is_within_the_error(
     found: list[list[tuple[float, bool]]], percent: int, least: int

@@ -87,6 +87,7 @@ def test_cox_of_ugly_input(name: str) -> None:
     check_cox(UGLY[name])
 
 
+@pytest.mark.slow
 @given(rows)
 def test_cox(table: Rows) -> None:
     check_cox(table)
@@ -112,6 +113,7 @@ def check_pairs(table: Rows) -> None:
     assert found == right / pairs if pairs else math.isnan(found)
 
 
+@pytest.mark.slow
 @given(st.lists(rows, min_size=1, max_size=5))
 def test_over_sites_only_pairs_of_one_site_are_compared(sites: list[Rows]) -> None:
     sent, right, pairs = [], 0.0, 0

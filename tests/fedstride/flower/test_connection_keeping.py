@@ -58,6 +58,7 @@ def serving(certificate: Path | None) -> Iterator[tuple[str, list[int]]]:
         server.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tls", "idle_seconds", "connections"),
     [  # with TLS, a session ticket that arrives late ends a connection, so how many there are is not certain

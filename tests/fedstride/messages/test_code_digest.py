@@ -36,6 +36,7 @@ def digest(clone: Path, *parts: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.slow
 def test_copies_agree_wherever_they_are_and_however_they_were_compiled(clone: Path) -> None:
     here = digest(ROOT)
     assert len(here) == 16
@@ -47,6 +48,7 @@ def test_copies_agree_wherever_they_are_and_however_they_were_compiled(clone: Pa
     assert digest(clone) == here
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "file", ["client_app/training/loop.py", "client_app/for_server_rules/scaffold.py", "fedstride/seeds.py"]
 )
@@ -57,6 +59,7 @@ def test_a_line_of_a_module_that_clients_import_changes_it(clone: Path, file: st
     assert digest(clone) != before
 
 
+@pytest.mark.slow
 def test_a_new_module_and_a_renamed_one_change_it(clone: Path) -> None:
     before = digest(clone)
     (clone / "client_app/more.py").write_text("")

@@ -31,6 +31,7 @@ def same(found: ArrayRecord, expected: ArrayRecord) -> bool:
     ]
 
 
+@pytest.mark.slow
 @given(ARRAYS)
 def test_unpacking_gives_the_same_arrays_in_the_same_order(arrays: dict[str, np.ndarray]) -> None:
     record = to_record(arrays)

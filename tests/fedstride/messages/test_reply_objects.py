@@ -263,6 +263,7 @@ def with_names(node: Node, most: int) -> None:
     node.body = lambda ids: json.dumps({f"{k}": ids[k % len(ids)] for k in range(most)}).encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [*EXPANDS, "an array"])
 def test_what_has_many_names_counts_as_often_and_is_unpacked_once(what: str) -> None:
     asked = sent(80_000)

@@ -48,6 +48,7 @@ TERMS = Terms(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), VALUES), st.dictionaries(st.text(), VALUES))
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 def test_what_is_signed_is_read_back_with_the_same_types(one: dict[str, Any], other: dict[str, Any]) -> None:

@@ -49,6 +49,7 @@ def test_a_large_one_is_nearly_normal(sigma: int) -> None:
     assert abs(odd.mean() - 0.5) < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [1, 5, 2**20])
 def test_where_float64_decides_it_decides_as_all_digits_do(sigma: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = sample(stream(), sigma, 1500)

@@ -157,6 +157,7 @@ def test_the_sum_is_all_that_the_mean_says_of_updates() -> None:
     assert bits(draws) == bits(others)
 
 
+@pytest.mark.slow
 def test_the_noised_count() -> None:
     drawn = np.array(
         [gaussian_mechanism.noised_count(7, 2.5, Keystream(new_secret(n), "c", 1, "")) for n in range(4000)]

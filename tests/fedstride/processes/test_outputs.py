@@ -42,6 +42,7 @@ def start(way: str, done: Path, out: int) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("opened", [os.pipe, pty.openpty])
 def test_a_command_goes_on_when_its_pipe_or_terminal_is_closed(
@@ -56,6 +57,7 @@ def test_a_command_goes_on_when_its_pipe_or_terminal_is_closed(
     assert (tmp_path / "done").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("way", ["echo", "rich", "print"])
 def test_a_full_disk_does_not_end_a_command_but_its_exit_code_says_so(way: str, tmp_path: Path) -> None:

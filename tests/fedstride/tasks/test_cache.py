@@ -111,6 +111,7 @@ def test_the_second_of_two_writers_uses_the_entry_of_the_first(own_cache: Path) 
     assert len(list(own_cache.iterdir())) == 1  # the temporary folder was removed
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(own_cache: Path) -> None:
     code = (
         "import sys, time, numpy as np\n"
@@ -314,6 +315,7 @@ def test_what_permissions_allow(own_cache: Path) -> None:
         assert expected == "5" or "set FEDSTRIDE_CACHE" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bytes_left", [0, 100, 130, 5000, 20100])
 def test_a_disk_that_fills_up(own_cache: Path, bytes_left: int) -> None:
     """At the header of an array, in an array, and at the list of files."""

@@ -40,6 +40,7 @@ def test_shapes_types_and_scale() -> None:
     assert scaled.std() == pytest.approx(found.spec.std[0], abs=0.01)
 
 
+@pytest.mark.slow
 def test_stratified() -> None:
     found = load(MNIST5K)
     assert np.bincount(found.train_y).tolist() == [400] * 10

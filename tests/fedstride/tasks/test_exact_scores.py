@@ -33,6 +33,7 @@ def pairs(scores: np.ndarray, positive: np.ndarray) -> float:
     return math.fsum(found) / len(found)
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(
     st.lists(

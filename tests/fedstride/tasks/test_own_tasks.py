@@ -197,6 +197,7 @@ def test_a_csv_file_for_a_table_of_scikit_learn(tmp_path: Path, name: str) -> No
     np.testing.assert_array_equal(found.y, source.train_y)
 
 
+@pytest.mark.slow
 @real
 @pytest.mark.parametrize("features", ["log_mel", "waveform"])
 def test_recordings_for_the_spoken_digits(tmp_path: Path, features: str) -> None:

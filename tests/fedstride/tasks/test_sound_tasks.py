@@ -94,6 +94,7 @@ def test_a_signal_shorter_than_a_window() -> None:
 # ---------------------------------------------------------------- spoken digits, the real bytes
 
 
+@pytest.mark.slow
 @real
 def test_spoken_digits() -> None:
     found = load("spoken_digits", REAL)

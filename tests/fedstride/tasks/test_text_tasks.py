@@ -82,6 +82,7 @@ def test_sizes_that_are_not_possible(length: int, vocabulary: int) -> None:
 # ---------------------------------------------------------------- AG News, the real bytes
 
 
+@pytest.mark.slow
 @real
 def test_ag_news() -> None:
     found = load("ag_news", REAL)
@@ -97,6 +98,7 @@ def test_ag_news() -> None:
     )
 
 
+@pytest.mark.slow
 @real
 @pytest.mark.parametrize(
     ("model", "settings"),
@@ -115,6 +117,7 @@ def test_the_networks_take_the_texts(model: str, settings: dict[str, int]) -> No
     assert logits.shape == (5, 4) and torch.isfinite(logits).all()
 
 
+@pytest.mark.slow
 @real
 def test_a_changed_test_set_has_another_checksum(tmp_path: Path) -> None:
     folder = tmp_path / "ag_news_csv"

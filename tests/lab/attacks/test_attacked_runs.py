@@ -80,6 +80,7 @@ def test_the_screening_rejects_a_scaled_update_as_in_real_life(tmp_path: Path) -
     assert rejected == {attacker}
 
 
+@pytest.mark.slow
 def test_a_part_of_the_clients_and_no_attacker_in_a_round(tmp_path: Path) -> None:
     rows = play(tmp_path, "clients=6", "cohort=1", "rounds=4", "attack=mimic", "attack.clients=3").rows
     assert [row["clients"] for row in rows[1:]] == [1, 1, 1, 1]
@@ -105,6 +106,7 @@ def test_a_task_without_classes_has_no_labels_to_flip(tmp_path: Path) -> None:
         play(tmp_path, "task=diabetes", "attack=label_flip")
 
 
+@pytest.mark.slow
 def test_a_sweep_names_its_runs_by_the_attack(tmp_path: Path) -> None:
     jobs = plan([f"out={tmp_path}", "attack=none,sign_flip,scaled", "seed=1,2"]).jobs
     assert len({job.folder for job in jobs}) == 6

@@ -54,6 +54,7 @@ def test_the_other_directions_are_beside_the_mean_and_a_little_along_it() -> Non
         assert float(each @ mean) / np.linalg.norm(mean) == pytest.approx(0.1 / np.sqrt(1.01))
 
 
+@pytest.mark.slow
 @given(VECTORS, VECTORS, VECTORS, VECTORS)
 def test_every_direction_has_length_one(own: Any, other: Any, running: Any, random: Any) -> None:
     found = directions(KnownToAttackers(own, [other], running, random))

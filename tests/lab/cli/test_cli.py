@@ -30,6 +30,7 @@ def commands() -> list[str]:
     return list(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", commands())
 def test_every_command_has_help_and_is_in_the_docs(call, command: str) -> None:
     code, out, _ = call(command, "--help")
@@ -98,6 +99,7 @@ def test_the_fedavg_comparison_run_has_the_weighting_of_the_innermost_rule(
     assert (other.strategy.name, other.strategy.weighting) == ("fedavg", weighting)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -145,6 +147,7 @@ def test_listings(call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call("list", "strategie")[0] == 2
 
 
+@pytest.mark.slow
 def test_show(call) -> None:
     assert "beta: 0.1" in call("show", "fedlws")[1]
     shown = json.loads(call("show", "fednnnn+fedlws", "rounds=3", "--format", "json")[1])
@@ -155,6 +158,7 @@ def test_show(call) -> None:
     assert "'fedlws'" in err
 
 
+@pytest.mark.slow
 def test_partition_counts_every_example_once(call, tmp_path: Path) -> None:
     counts = json.loads(call("partition", "clients=6", "--format", "json")[1])["counts"]
     assert len(counts) == 6
@@ -228,6 +232,7 @@ def test_a_sweep_continues_after_a_failed_run_and_reports_it(call, tmp_path: Pat
     assert (tmp_path / "sweep/mnist5k-dirichlet-fednnnn-sgd-seed1-lr=0.05/model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_a_sweep_with_an_impossible_partition_is_refused_before_any_run_starts(call, tmp_path: Path) -> None:
     """Which only the data show."""
     arguments = [*QUICK, "partition.min_size=1,1001", "partition.alpha=100"]

@@ -41,6 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ]
 
 
+@pytest.mark.slow
 def test_the_figures_are_those_of_the_run(runs: list[Path]) -> None:
     models = {folder.name: load(folder) for folder in runs}
     found = measure(models, models["fedavg"].config, all_rows=False)
@@ -53,6 +54,7 @@ def test_the_figures_are_those_of_the_run(runs: list[Path]) -> None:
     assert list(found[0].differences) == [("fednnnn", "fedavg")]
 
 
+@pytest.mark.slow
 def test_all_rows_of_other_sites(runs: list[Path], tmp_path: Path) -> None:
     other = table(tmp_path / "east.csv", 45, 9)
     model = load(runs[0])
@@ -66,6 +68,7 @@ def test_all_rows_of_other_sites(runs: list[Path], tmp_path: Path) -> None:
     assert float(row[2]) == pytest.approx(accuracy, abs=0.05)
 
 
+@pytest.mark.slow
 def test_neither_data_nor_models_change(runs: list[Path]) -> None:
     before = {path: path.read_bytes() for folder in runs for path in folder.rglob("*") if path.is_file()}
     assert CliRunner().invoke(app, ["evaluate", *map(str, runs)]).exit_code == 0

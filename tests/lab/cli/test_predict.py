@@ -65,6 +65,7 @@ def by_hand(folder: Path, table: pd.DataFrame, best: bool = False) -> np.ndarray
     return shares / shares.sum(1, keepdims=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["last", "best"])
 def test_a_table_with_missing_cells_and_unknown_categories(run: Path, which: Any) -> None:
     table = rows(7, 1000)
@@ -77,6 +78,7 @@ def test_a_table_with_missing_cells_and_unknown_categories(run: Path, which: Any
     np.testing.assert_allclose(found[["p(no)", "p(yes)"]].sum(1), 1.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_files_and_tables_in_memory_give_the_same(run: Path, tmp_path: Path) -> None:
     table, model = rows(8), load(run)
     want = model.predict(table)
@@ -105,6 +107,7 @@ def test_a_table_that_is_written_in_another_way(run: Path, tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.toml", "export.csv"]  # and no secret
 
 
+@pytest.mark.slow
 def test_the_accuracy_of_the_predictions_is_that_of_the_run(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rounds=2", "name=digits")
     source = data.load(compose([]).task)
@@ -118,6 +121,7 @@ def image(path: Path, rng: np.random.Generator) -> None:
     Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)).save(path)
 
 
+@pytest.mark.slow
 def test_images_texts_and_arrays(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     for n in range(40):
@@ -200,6 +204,7 @@ def mine(inputs, outputs):
 """
 
 
+@pytest.mark.slow
 def test_a_network_of_ones_own_is_built_by_its_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(NETWORK)

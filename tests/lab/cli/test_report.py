@@ -104,6 +104,7 @@ def test_the_page_is_self_contained(html: str, page: Reader) -> None:
     assert set(re.findall(r"https?://[^\"<]*", rest)) == papers
 
 
+@pytest.mark.slow
 def test_only_the_scripts_of_the_page_may_run(page: Reader) -> None:
     data, library, drawing = page.text["script"]
     (policy,) = [
@@ -119,6 +120,7 @@ def test_only_the_scripts_of_the_page_may_run(page: Reader) -> None:
     assert "<" not in data
 
 
+@pytest.mark.slow
 def test_the_charts_have_the_figures_of_the_runs(page: Reader) -> None:
     drawn = json.loads(page.text["script"][0])
     places = [each for each in page.attributes("div") if each.get("class") == "chart"]
@@ -226,6 +228,7 @@ def test_a_page_without_completed_runs(tmp_path: Path) -> None:
     Reader(text)
 
 
+@pytest.mark.slow
 def test_differences_between_settings(tmp_path: Path) -> None:
     runs = [load(make(tmp_path / a, config(f"partition.alpha={a}"), [0.5])) for a in ("0.5", "5")]
     text = report(runs)
@@ -233,6 +236,7 @@ def test_differences_between_settings(tmp_path: Path) -> None:
     assert '<th scope="row" class="word">alpha=0.5</th><td>0.5</td>' in text
 
 
+@pytest.mark.slow
 def test_plots_without_their_data_are_replaced_by_the_reason(tmp_path: Path) -> None:
     run = load(make(tmp_path / "a", config("partition.min_size=3000"), [0.5]))
     text = report([run])
@@ -254,6 +258,7 @@ REQUESTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_", REQUESTS, ids=" ".join)
 def test_the_command_gives_the_configuration_of_the_run(tmp_path: Path, request_: list[str]) -> None:
     wanted = compose([*request_, f"out='{tmp_path}'", "name=elsewhere"])
@@ -290,6 +295,7 @@ def test_a_run_whose_experiment_does_not_exist_any_more(tmp_path: Path) -> None:
     assert text.endswith(f"{tmp_path / 'a'}/config.yaml")
 
 
+@pytest.mark.slow
 def test_every_run_of_the_page_has_its_command(page: Reader, runs: list[Run]) -> None:
     commands = page.text["code"]
     assert len(commands) == len(runs)

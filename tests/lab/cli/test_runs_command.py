@@ -43,6 +43,7 @@ def entries(text: str) -> dict[str, dict[str, str]]:
     return {Path(each["run"]).name: each for each in json.loads(text)}
 
 
+@pytest.mark.slow
 def test_the_list_has_the_exact_state(root: Path, call: Call) -> None:
     code, out, _ = call("runs", "--format", "json")
     assert code == 0
@@ -62,6 +63,7 @@ def test_the_list_has_the_exact_state(root: Path, call: Call) -> None:
     assert "bad: failed (RunError: no node)" in text
 
 
+@pytest.mark.slow
 def test_a_run_is_running_while_a_process_holds_its_folder(root: Path, call: Call) -> None:
     folder = root / "killed"
     script = f"{HOLD}; print('held', flush=True); time.sleep(60)"
@@ -81,6 +83,7 @@ AS = {  # what starts the process, and what it does first
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whose", AS)
 def test_a_process_that_is_not_one_of_ours_is_found(whose: str) -> None:
     """From outside of a container, with the number that it has here."""
@@ -190,6 +193,7 @@ def test_logs_of_a_local_run(root: Path, call: Call) -> None:
     assert out.endswith("good: completed\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["stop", "logs", "fetch"])
 @pytest.mark.parametrize(
     ("arguments", "message"),

@@ -141,6 +141,7 @@ def test_a_line_names_some_of_many_clients() -> None:
 # ---------------------------------------------------------------- a run on this machine
 
 
+@pytest.mark.slow
 def test_a_folder_is_read_while_the_run_lasts_and_afterwards(tmp_path: Path) -> None:
     states: list[WatchedRun] = []
 

@@ -93,6 +93,7 @@ def test_a_server_that_would_send_something_else_says_so(key: Path, override: st
     assert named in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_resume_is_signed_as_one_and_names_the_word_of_its_run(key: Path, tmp_path: Path) -> None:
     folder = play(tmp_path, "rounds=1").folder
     resumed = compose([f"resume='{folder}'", "rounds=2"])

@@ -45,6 +45,7 @@ def test_it_is_the_run_of_fedavg(workers: int, tmp_path: Path) -> None:
     assert weights(outcome.folder) == weights(play(tmp_path, "strategy=fednnnn", "rounds=3", "name=again").folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_it_ends_with_the_run(workers: int, tmp_path: Path) -> None:
     from client_app.app import app

@@ -27,6 +27,7 @@ from server_app.config.compose import compose
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
 
 
+@pytest.mark.slow
 def test_without_a_cluster_there_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if find_spec("ray") is None:
         pytest.skip("Ray is not installed")
@@ -54,6 +55,7 @@ SERVERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 @pytest.mark.parametrize("name", SERVERS)
 def test_another_server_is_not_taken_for_ray(monkeypatch: pytest.MonkeyPatch, name: str, scheme: str) -> None:
@@ -124,6 +126,7 @@ def test_other_versions_and_folders_are_named() -> None:
     assert ray_cluster.unusable(is_open, demands._replace(closed=False)) is None
 
 
+@pytest.mark.slow
 def test_a_cluster_without_a_token_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A sweep is refused, and a run trains here, as without a cluster."""
     if find_spec("ray") is None:

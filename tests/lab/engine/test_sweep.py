@@ -51,6 +51,7 @@ def test_the_runs_of_a_turn_have_equal_shares(count: int, at_once: int, cores: i
     assert sum(max(1, each) for each in last) >= cores
 
 
+@pytest.mark.slow
 def test_the_configuration_of_a_run_is_what_its_text_says(tmp_path: Path) -> None:
     """It was composed in this process; another process reads the text."""
     jobs = plan(

@@ -48,6 +48,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(PLAIN)
 def test_plain_values_arrive(value: Any) -> None:
     assert sent(value) == value

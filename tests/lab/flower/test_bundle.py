@@ -60,6 +60,7 @@ def test_a_bundle_of_a_clone_has_no_attacks(parts: str | None) -> None:
         check_without_attacks(files(folder), "server_app/config/attacks.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [None, str(EXAMPLE)])
 def test_a_bundle_of_the_installed_wheel_has_no_attacks(installed: Path, parts: str | None) -> None:
     with app_folder(parts) as folder:

@@ -211,6 +211,7 @@ def took(sent: bytes, to: Path) -> int:
     return len(written)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", TOO_MUCH)
 def test_what_is_too_much_is_refused_before_it_is_written(what: str, tmp_path: Path) -> None:
     sent, why = TOO_MUCH[what]

@@ -100,6 +100,7 @@ UNITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_axes_have_units(plot: Plot, name: str) -> None:
     first = shown(plot(name))[0]
@@ -145,6 +146,7 @@ def test_accuracy_and_seconds_by_hand(tmp_path: Path) -> None:
     assert lines_of(panel)["fedavg: 65.0 %"][0] == [0.0, 2.5, 5.0]  # 2 s of training, 0.5 s of aggregation
 
 
+@pytest.mark.slow
 def test_settings_get_panels_and_failed_runs_are_marked(tmp_path: Path) -> None:
     for alpha in (1, 10):
         make(tmp_path / f"{alpha}", config(f"partition.alpha={alpha}", "strategy=fedavg"))
@@ -154,6 +156,7 @@ def test_settings_get_panels_and_failed_runs_are_marked(tmp_path: Path) -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg", "fednnnn (failed)"]
 
 
+@pytest.mark.slow
 def test_norms_of_the_whole_model_and_of_each_layer(plot: Plot) -> None:
     figure = plot("norms")
     assert [axes.get_ylabel() for axes in shown(figure)] == [
@@ -169,6 +172,7 @@ def test_fedlws_has_a_line_per_layer(plot: Plot) -> None:
     assert lines_of(tau)["fc1"] == ([1, 2, 3], pytest.approx([0.1, 0.2, 0.3]))
 
 
+@pytest.mark.slow
 def test_many_layers_give_a_heat_map(tmp_path: Path) -> None:
     layers = [f"block{number}.conv" for number in range(20)]
     make(tmp_path / "a", config("strategy=fedlws"), [0.1, 0.2], extra=diagnostics("fedlws", layers))
@@ -249,6 +253,7 @@ def test_without_classes_and_groups_only_the_sizes_are_shown() -> None:
     assert len(shown(drawn(label_figure([only], "sizes")))) >= 2
 
 
+@pytest.mark.slow
 def test_a_map_with_many_classes_and_clients_is_of_readable_size() -> None:
     many = Counts(np.arange(10_000).reshape(100, 100), "")
     made = drawn(label_figure([many, many], "many"))
@@ -261,6 +266,7 @@ def test_a_partition_is_drawn_into_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "new/partition.png").read_bytes().startswith(PNG)
 
 
+@pytest.mark.slow
 def test_runs_with_the_same_partition_share_a_map(plot: Plot) -> None:
     figure = plot("labels")
     maps = [axes for axes in shown(figure) if axes.images]
@@ -375,6 +381,7 @@ def numbers(count: int) -> Figure:
     return figure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_only_plots_by_fedstride_are_replaced(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
@@ -394,6 +401,7 @@ def test_a_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
         save(numbers(2), tmp_path / "a.png")
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_file_and_reports_it(
     root: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

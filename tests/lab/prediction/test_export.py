@@ -174,6 +174,7 @@ def test_torch_alone_loads_the_file(adult: Path, tmp_path: Path) -> None:
     assert said["gives"] == "probabilities" and "number of the category" in said["takes"]
 
 
+@pytest.mark.slow
 def test_weights_with_what_prepares_an_example(adult: Path, tmp_path: Path) -> None:
     from safetensors import safe_open
 
@@ -283,6 +284,7 @@ def mine(inputs, outputs):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "form", "words"),
     [
@@ -301,6 +303,7 @@ def test_a_network_that_cannot_be_exported(change: str, form: str, words: str, t
     assert "\n" not in str(raised.value) and not (tmp_path / "file").exists()
 
 
+@pytest.mark.slow
 def test_a_missing_package_is_one_line(adult: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("onnx", "onnxscript", "onnxruntime"):
         with monkeypatch.context() as without:
@@ -352,6 +355,7 @@ def test_images_that_are_no_bytes_need_floats(tmp_path: Path) -> None:
     assert "float32" in export(model, "torch", tmp_path / "b", tmp_path / "x.npz", floats=True).takes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_process_that_has_trained_on_a_gpu_can_export(adult: Path, tmp_path: Path, form: str) -> None:
     """There, torch's switches of precision are as `repeatable` sets them; they can be set without a GPU."""

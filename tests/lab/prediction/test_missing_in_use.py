@@ -74,6 +74,7 @@ def spec_of(run: Path) -> Spec:
     return Spec.unflatten(json.loads((run / "task.json").read_text()))
 
 
+@pytest.mark.slow
 def test_the_run_keeps_what_replaces_a_cell(run: Path) -> None:
     spec, tables = spec_of(run), [rows(seed) for seed in range(3)]
     pressure = pd.concat(tables)["pressure"].median()
@@ -97,6 +98,7 @@ def by_hand(model: Model, table: pd.DataFrame) -> np.ndarray:
     return plain.outputs(x.astype(np.float32))
 
 
+@pytest.mark.slow
 def test_the_model_in_use_fills_cells_as_training_did(run: Path) -> None:
     model, table = load(run), rows(9, 1000)
     table.loc[::7, "iron"] = np.nan
@@ -108,6 +110,7 @@ def test_the_model_in_use_fills_cells_as_training_did(run: Path) -> None:
     assert model.predict(table).notna().all().all()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_medians(run: Path, sites: list[Path], tmp_path: Path) -> None:
     files = ",".join(f"'{each}'" for each in sites)
     play(tmp_path, *TASK, f"partition.files=[{files}]", "rounds=1", "name=part", small=False)

@@ -82,6 +82,7 @@ def test_a_run_is_that_of_the_command(
     assert [line for line in settings[0] if line not in settings[1]] == ["name: null"]
 
 
+@pytest.mark.slow
 def test_a_run_has_its_records_as_frames(result: fedstride.Result) -> None:
     status = json.loads((result.folder / "status.json").read_text())
     assert result.state == "completed" and result.metric == "test/accuracy"
@@ -97,6 +98,7 @@ def test_a_run_has_its_records_as_frames(result: fedstride.Result) -> None:
     assert result.config.rounds == 2 and result.config.strategy.name == "fednnnn"
 
 
+@pytest.mark.slow
 def test_a_run_has_its_model(result: fedstride.Result) -> None:
     x = np.zeros((3, 1, 28, 28), np.uint8)
     np.testing.assert_array_equal(result.model.outputs(x), fedstride.load(result.folder).outputs(x))
@@ -211,6 +213,7 @@ def test_a_run_of_a_sweep_has_the_bits_of_a_single_one(swept: fedstride.Results)
     assert weights(alone.folder) == weights(same.folder)
 
 
+@pytest.mark.slow
 def test_runs_of_folders_are_read_again(swept: fedstride.Results) -> None:
     again = fedstride.results(swept.folders[0].parent)
     assert again.folders == sorted(swept.folders)

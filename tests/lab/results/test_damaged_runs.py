@@ -23,6 +23,7 @@ def damage(path: Path, number: int) -> None:
     path.write_bytes(b"\n".join(lines))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["table"], ["plot", "accuracy"], ["report"]])
 def test_a_damaged_line_is_left_out_and_said_once(
     call: Call, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
@@ -47,6 +48,7 @@ def test_missing_last_lines_are_noticed(tmp_path: Path, run: Path) -> None:
     assert "metrics.jsonl is damaged: it ends with round 3, but the run with round 4" in remarks[0]
 
 
+@pytest.mark.slow
 def test_damaged_lines_of_clients_are_in_the_report(call: Call, tmp_path: Path) -> None:
     clients = [{"round": 1, "client": k, "status": "rejected", "reason": "NaN 1"} for k in range(3)]
     folder = make(tmp_path / "run", config(), clients=clients, extra=lambda t: {"screening/rejected": 3})
@@ -96,6 +98,7 @@ def test_commands_on_a_read_only_disk(call: Call, read_only: Path) -> None:
         assert "Read-only file system" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "status.json"])
 def test_a_folder_in_place_of_a_file_is_one_line(
     call: Call, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -156,6 +156,7 @@ def test_a_row_a_site(tmp_path: Path) -> None:
     assert html.index(">Sites</h2>") < html.index(">Results</h2>")
 
 
+@pytest.mark.slow
 def test_the_sites_of_several_runs_are_folded_below_the_comparison(tmp_path: Path) -> None:
     runs = [study(tmp_path / f"{name}", GOOD, f"strategy={name}") for name in ("fedavg", "fednnnn")]
     html = report(runs)

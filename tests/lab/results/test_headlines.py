@@ -38,6 +38,7 @@ def runs(tmp_path: Path) -> list[Run]:
     ]
 
 
+@pytest.mark.slow
 def test_each_metric_has_a_table(runs: list[Run]) -> None:
     made = compare_all(runs)
     assert [each.grid().title.partition(", mean")[0] for each in made] == [
@@ -72,6 +73,7 @@ def test_one_target_for_several_metrics_is_refused(runs: list[Run]) -> None:
         report(runs[:2], target=-1.0)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_not_completed_is_named_once(tmp_path: Path, runs: list[Run]) -> None:
     failed = load(make(tmp_path / "e", config("best=test/loss"), [0.3], state="failed", reason="x"))
     remarks = [remark for each in compare_all([*runs, failed]) for remark in each.remarks]
@@ -80,6 +82,7 @@ def test_a_run_that_is_not_completed_is_named_once(tmp_path: Path, runs: list[Ru
         compare_all([failed])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "blocks"), [("text", 3), ("markdown", 3), ("latex", 3), ("csv", 1)])
 def test_the_command_prints_a_block_for_each_metric(
     tmp_path: Path, runs: list[Run], call: Call, form: str, blocks: int
@@ -91,6 +94,7 @@ def test_the_command_prints_a_block_for_each_metric(
         assert [row[2] for row in csv.reader(out.splitlines())] == ["metric", RMSE, RMSE, AUROC, ACCURACY]
 
 
+@pytest.mark.slow
 def test_plots_have_the_metrics_own_axes(runs: list[Run]) -> None:
     for name in ("accuracy", "seconds"):
         panels = [axes for axes in draw(name, runs).axes if axes.axison]
@@ -101,6 +105,7 @@ def test_plots_have_the_metrics_own_axes(runs: list[Run]) -> None:
     assert kind("accuracy").title(runs[:2]) == "test rmse against rounds"
 
 
+@pytest.mark.slow
 def test_the_report_uses_each_runs_metric(runs: list[Run]) -> None:
     text = report(runs[:2])
     assert "test rmse, best round, smaller is better" in text

@@ -61,6 +61,7 @@ def decided(differences: np.ndarray, methods: int = 2) -> np.ndarray:
     return np.abs(differences.mean(1)) > factor(n, methods) * deviations(differences)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["normal", "up to two steps", "accuracy of 33"])
 def test_the_simulation_decides_as_the_product_does(name: str) -> None:
     rng = np.random.default_rng(5)
@@ -69,6 +70,7 @@ def test_the_simulation_decides_as_the_product_does(name: str) -> None:
         assert [paired(row.tolist(), methods).decided for row in rows] == decided(rows, methods).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EQUAL)
 def test_equal_expectations_are_decided_in_at_most_five_of_a_hundred_pages(name: str) -> None:
     rng = np.random.default_rng(len(name))
@@ -77,6 +79,7 @@ def test_equal_expectations_are_decided_in_at_most_five_of_a_hundred_pages(name:
         assert share <= 0.05, (n, share)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("methods", [3, 4, 8])
 @pytest.mark.parametrize("name", ["normal", "t3", "steps"])
 def test_several_equal_methods_have_a_winner_in_at_most_five_of_a_hundred_pages(name: str, methods: int) -> None:

@@ -17,6 +17,7 @@ from lab.results.tables import compare
 from server_app.records.run_folder import lock
 
 
+@pytest.mark.slow
 def test_a_real_run_is_read_completely(tmp_path: Path) -> None:
     outcome = play(tmp_path, "strategy=fedlws", "rounds=2", "seed=3")
     run = load(outcome.folder)
@@ -72,6 +73,7 @@ def test_methods_have_the_names_of_the_papers(overrides: list[str], method: str)
     assert method_of(config(*overrides)) == method
 
 
+@pytest.mark.slow
 def test_runs_are_found_at_any_depth_and_only_once(tmp_path: Path) -> None:
     one = make(tmp_path / "a/one", config())
     two = make(tmp_path / "a/deep/er/two", config("seed=2"))

@@ -36,6 +36,7 @@ def only(made: TableComparison) -> tuple[float, float | None, int, int]:
 # ---------------------------------------------------------------- numbers
 
 
+@pytest.mark.slow
 def test_mean_and_sample_deviation_of_the_last_round(tmp_path: Path) -> None:
     # 0.90, 0.92, 0.97: mean 0.93; squares of the differences 0.0009, 0.0001, 0.0016, sum / 2 = 0.0013
     made = compare(seeds(tmp_path, [0.1, 0.90], [0.2, 0.92], [0.3, 0.97]))
@@ -119,6 +120,7 @@ def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- rows and columns
 
 
+@pytest.mark.slow
 def test_columns_are_labelled_by_differences_and_sorted(tmp_path: Path) -> None:
     runs = [
         load(
@@ -149,6 +151,7 @@ def test_keys_without_effect_give_no_columns(tmp_path: Path) -> None:
     assert only(compare(runs))[2] == 2
 
 
+@pytest.mark.slow
 def test_variants_of_a_method_get_separate_rows(tmp_path: Path) -> None:
     runs = [
         load(make(tmp_path / f"{beta}", config("strategy=fednnnn+fedlws", f"strategy.beta={beta}"), [0.5]))
@@ -195,6 +198,7 @@ def test_each_method_has_its_best_value_of_a_tuned_key(tmp_path: Path) -> None:
     assert {cell.chosen for cell in losses.cells.values()} == {"lr=0.01", "lr=0.1"}
 
 
+@pytest.mark.slow
 def test_a_method_without_a_value_that_all_seeds_have_is_left_out(tmp_path: Path) -> None:
     runs = [
         *(tuning(tmp_path, "client.lr=0.1", f"seed={seed}", accuracy=0.5) for seed in (1, 2)),
@@ -208,6 +212,7 @@ def test_a_method_without_a_value_that_all_seeds_have_is_left_out(tmp_path: Path
         tables.compare(runs[2:], "test/accuracy", tune="client.lr")
 
 
+@pytest.mark.slow
 def test_a_key_of_one_method_only_is_tuned_there(tmp_path: Path) -> None:
     runs = [
         *seeds(tmp_path, [0.5], [0.6]),
@@ -366,12 +371,14 @@ FORMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_formats_for_people(tmp_path: Path, form: TableFormat) -> None:
     made = two(tmp_path)
     assert write([(made.grid(), made.sheet())], form).splitlines() == FORMS[form]
 
 
+@pytest.mark.slow
 def test_csv_has_a_line_per_cell_and_unrounded_values(tmp_path: Path) -> None:
     made = two(tmp_path)
     rows = [line.split(",") for line in write([(made.grid(), made.sheet())], TableFormat.CSV).splitlines()]

@@ -40,6 +40,7 @@ def test_a_winner_of_five_seeds(tmp_path: Path) -> None:
     assert f"(95 % interval {5.2 - half:.2f} to {5.2 + half:.2f}, paired over 5 seeds)" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fedavg", "fednnnn"), [([0.80, 0.90], [0.85, 0.86]), ([0.5, 0.6], [0.7, 0.8]), ([0.12, 0.95], [0.13, 0.96])]
 )
@@ -59,6 +60,7 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     assert warning.startswith("n = 1")
 
 
+@pytest.mark.slow
 def test_an_interval_with_0_says_how_many_seeds_are_needed(tmp_path: Path) -> None:
     text, warning = runs(tmp_path, {"fedavg": [0.80, 0.86, 0.83, 0.80], "fednnnn": [0.84, 0.85, 0.88, 0.82]})
     assert "the interval contains 0: with differences like these, a verdict needs about 9 seeds." in text
@@ -66,6 +68,7 @@ def test_an_interval_with_0_says_how_many_seeds_are_needed(tmp_path: Path) -> No
     assert warning.startswith("n = 4 is small")
 
 
+@pytest.mark.slow
 def test_runs_that_are_equal(tmp_path: Path) -> None:
     text, _ = runs(tmp_path, {"fedavg": [0.8, 0.7, 0.9, 0.6], "fednnnn": [0.8, 0.7, 0.9, 0.6]})
     assert text.endswith("fedavg and fednnnn have the same test accuracy with each of 4 seeds.")
@@ -91,6 +94,7 @@ def test_small_differences_keep_their_digits_and_signs(tmp_path: Path, scale: fl
         assert not re.search(r"-0\.0*\b(?!\d)", text)
 
 
+@pytest.mark.slow
 def test_only_common_seeds_are_compared_and_the_others_are_named(tmp_path: Path) -> None:
     figures = {"fedavg": [0.80, 0.81, 0.82, 0.84, 0.99, 0.99], "fednnnn": [0.90, 0.92, 0.91, 0.95]}
     text, left, _ = runs(tmp_path, figures)
@@ -98,6 +102,7 @@ def test_only_common_seeds_are_compared_and_the_others_are_named(tmp_path: Path)
     assert "2 runs left out where fednnnn and fedavg are compared" in left and "(fedavg: seed 5, 6)" in left
 
 
+@pytest.mark.slow
 def test_a_method_with_one_seed_does_not_stop_the_verdict(tmp_path: Path) -> None:
     figures = {"fedavg": [0.80, 0.81, 0.82, 0.84], "fednnnn": [0.90, 0.92, 0.91, 0.95], "norm_norm": [0.99]}
     text, left, _ = runs(tmp_path, figures)

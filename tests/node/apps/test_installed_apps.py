@@ -239,6 +239,7 @@ def test_what_a_superlink_says_of_a_run_chooses_no_path(tmp_path: Path, key: Pat
     assert (evil / "acts.py").read_text() == EVIL
 
 
+@pytest.mark.slow
 def test_an_app_that_edits_the_copy_of_another_changes_nothing_of_its_next_message(tmp_path: Path) -> None:
     """As an app can where the kernel does not confine it: it has the node's user."""
     found, app = made(tmp_path)

@@ -52,6 +52,7 @@ def test_the_log_of_an_older_umask_becomes_readable_by_its_owner_only(tmp_path: 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.slow
 @given(st.integers(0, 5), st.data())
 def test_every_changed_byte_is_noticed(tmp_path_factory: pytest.TempPathFactory, bit: int, data) -> None:
     path = tmp_path_factory.mktemp("log") / "log"

@@ -160,6 +160,7 @@ def test_a_log_without_a_fault_is_what_the_node_wrote(
     assert found.faults or found.rows == rows[: len(found.rows)] == rows[: len(lines)]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 7), st.floats(0, 1, exclude_max=True))
 def test_every_changed_bit_of_what_is_signed_is_found(
     tmp_path_factory: pytest.TempPathFactory, bit: int, share: float
@@ -348,6 +349,7 @@ def test_the_command_does_not_wait_for_a_pipe(path: Path, name: str) -> None:
 # ---------------------------------------------------------------- the command, and rotation
 
 
+@pytest.mark.slow
 def test_the_command_verifies_signatures_and_a_kept_head(path: Path, tmp_path: Path) -> None:
     public = tmp_path / "north.pub"
     public.write_bytes(NODE.public.key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
@@ -376,6 +378,7 @@ def test_signatures_cover_rotated_files(tmp_path: Path) -> None:
     assert read(path, KEYS).faults
 
 
+@pytest.mark.slow
 def test_many_forged_lines_are_one_fault(tmp_path: Path) -> None:
     """Also if each of them follows the one before, and nothing is signed by the key that is given."""
     path = tmp_path / "log"

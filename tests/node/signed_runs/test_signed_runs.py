@@ -262,6 +262,7 @@ def test_a_run_without_a_signature_of_the_policy_is_refused(node: Checking) -> N
     assert "altered" in refused(node, message(), run_of(mine), ErrorKind.SIGNATURE)
 
 
+@pytest.mark.slow
 def test_a_text_that_is_altered_anywhere_is_refused(node: Checking) -> None:
     text = signed_text(terms_of(FORMS))
     for place in range(0, len(text), 7):

@@ -86,6 +86,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return play(tmp_path_factory.mktemp("pretrained"), "rounds=1").folder / "model.safetensors"
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_the_file(tmp_path: Path, pretrained: Path) -> None:
     prepared = session.prepare(compose(["model=mlp", f"initial={pretrained}"]))
     saved = load_file(pretrained)
@@ -99,6 +100,7 @@ def test_a_run_starts_from_the_file(tmp_path: Path, pretrained: Path) -> None:
     assert weights(first.folder) != weights(play(tmp_path, "rounds=1").folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -114,6 +116,7 @@ def test_what_is_refused(pretrained: Path, settings: list[str], words: str) -> N
         session.prepare(compose(["model=mlp", *(each.format(file=pretrained) for each in settings)]))
 
 
+@pytest.mark.slow
 def test_a_resumed_run_needs_the_same_file(tmp_path: Path, pretrained: Path) -> None:
     file = tmp_path / "start.safetensors"
     file.write_bytes(pretrained.read_bytes())
@@ -130,6 +133,7 @@ def test_a_resumed_run_needs_the_same_file(tmp_path: Path, pretrained: Path) -> 
     assert weights(tmp_path / "part") == weights(whole)
 
 
+@pytest.mark.slow
 def test_the_file_is_a_setting_of_a_comparison(tmp_path: Path, pretrained: Path) -> None:
     copy = tmp_path / "copy.safetensors"
     copy.write_bytes(pretrained.read_bytes())

@@ -84,6 +84,7 @@ def test_a_mini_batch_of_one_is_refused_before_round_1(
         play(tmp_path, *FOUR, models, "model=batch_norm", f"client.batch_size={size}", f"engine={engine}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["local", "vectorized"])
 def test_other_batch_sizes_and_other_models_are_trained(tmp_path: Path, models: str, engine: str) -> None:
     for number, (model, size) in enumerate([("batch_norm", 332), ("noisy", 333)]):

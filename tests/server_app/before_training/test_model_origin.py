@@ -120,6 +120,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 AB, NY = ["task.columns=['a','b']"], ["task.classes=['n','y']"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -140,6 +141,7 @@ def test_a_model_of_another_task_is_refused(
     assert words in " ".join(prepared.notes)
 
 
+@pytest.mark.slow
 def test_mean_and_deviation_are_those_of_the_model(trained: tuple[Path, list[str]], tmp_path: Path) -> None:
     """On other rows too, and in a run that is resumed when the file is gone."""
     folder, given = trained
@@ -157,6 +159,7 @@ def test_mean_and_deviation_are_those_of_the_model(trained: tuple[Path, list[str
     assert accuracy > 0.9
 
 
+@pytest.mark.slow
 def test_without_a_description_it_is_used_and_said(trained: tuple[Path, list[str]], tmp_path: Path) -> None:
     folder, given = trained
     alone = tmp_path / "backbone.safetensors"

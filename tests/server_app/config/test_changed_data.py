@@ -95,6 +95,7 @@ def begun(tmp_path: Path, name: str, write: Callable[[Path, np.random.Generator]
     return tmp_path / "run", files[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_is_not_resumed_with_other_data(case: str, tmp_path: Path) -> None:
     name, write, task, change = CASES[case]
@@ -106,6 +107,7 @@ def test_a_run_is_not_resumed_with_other_data(case: str, tmp_path: Path) -> None
     assert len(resume(folder, "rounds=3").rows) == 4  # with the data that were permitted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -121,6 +123,7 @@ def test_the_same_rows_are_the_same_data(change: Callable[[Path], None], tmp_pat
     assert len(resume(folder).rows) == 3
 
 
+@pytest.mark.slow
 def test_columns_that_a_run_does_not_name_count_only_if_they_decide_what_is_held_out(tmp_path: Path) -> None:
     change = lines(lambda rows: [f"{rows[0]} more", *rows[1:]])
     folder, file = begun(tmp_path, "0.csv", write_table, TABLE)
@@ -140,6 +143,7 @@ def test_columns_that_a_run_does_not_name_count_only_if_they_decide_what_is_held
     assert len(resume(folder).rows) == 3
 
 
+@pytest.mark.slow
 def test_another_secret_is_another_hold_out(tmp_path: Path) -> None:
     def with_secret(path: Path, rng: np.random.Generator) -> None:
         write_table(path.with_suffix(".csv"), rng)
@@ -151,6 +155,7 @@ def test_another_secret_is_another_hold_out(tmp_path: Path) -> None:
         resume(folder)
 
 
+@pytest.mark.slow
 def test_the_server_is_told_nothing_but_that_they_have_changed(tmp_path: Path) -> None:
     folder, file = begun(tmp_path, "0.csv", write_table, TABLE)
     heard: list[Message] = []
@@ -202,6 +207,7 @@ def mine():
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [3, 99])  # one for training, one for testing
 def test_a_dataset_function_that_reads_other_data(tmp_path: Path, row: int) -> None:
     x = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)

@@ -58,6 +58,7 @@ def test_a_text_that_is_read_as_it_is(key: str, text: str) -> None:
     assert value_of(key, text) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", SHOWN)
 @pytest.mark.parametrize("key", ["out", "initial"])
 def test_a_text_that_is_refused_with_how_to_write_it(key: str, text: str) -> None:
@@ -156,6 +157,7 @@ def test_any_printable_text_can_be_given_as_the_message_shows_it(text: str) -> N
     assert from_yaml(to_yaml(config)).initial == text
 
 
+@pytest.mark.slow
 @given(PRINTABLE)
 def test_any_printable_text_is_kept_or_refused(text: str) -> None:
     """Never another value. Hydra leaves out spaces around a value; quotation marks and null have their meaning."""

@@ -500,6 +500,7 @@ def test_a_key_that_is_newer_than_the_file_has_its_default(quickstart: str) -> N
     assert from_yaml(quickstart.replace("  quorum: 1\n", "")).screening == Screening()
 
 
+@pytest.mark.slow
 def test_the_digest_depends_on_what_the_weights_depend_on(quickstart: str) -> None:
     usual = digest(from_yaml(quickstart))
     assert digest(compose(["rounds=9", "target=0.5", "patience=2", "timeout=5", "out=/tmp/x", "name=y"])) == usual

@@ -130,6 +130,7 @@ def test_the_defaults_are_in_range() -> None:
     check(a_run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "values"),
     [

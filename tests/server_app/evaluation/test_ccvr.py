@@ -31,6 +31,7 @@ def moments() -> ClassMoments:
     )
 
 
+@pytest.mark.slow
 def test_draws_have_the_moments_of_the_class_and_a_zero_variance_stays_zero() -> None:
     found = moments()
     vectors, labels = drawn_representations(found, 50_000, seed=1, server_round=3)
@@ -125,6 +126,7 @@ def test_invalid_replies_are_left_out_and_without_any_the_copy_is_the_model() ->
 # ---------------------------------------------------------------- runs
 
 
+@pytest.mark.slow
 def test_training_is_not_affected_and_the_figures_are_recorded(tmp_path: Path) -> None:
     plain = play(tmp_path, *CCVR_RUN[2:4], "name=plain")
     done = play(tmp_path, *CCVR_RUN, "name=ccvr")
@@ -134,6 +136,7 @@ def test_training_is_not_affected_and_the_figures_are_recorded(tmp_path: Path) -
     assert done.rows[-1]["ccvr/accuracy"] != done.rows[-1]["test/accuracy"] == plain.rows[-1]["test/accuracy"]
 
 
+@pytest.mark.slow
 def test_zero_epochs_give_the_figures_of_the_model(tmp_path: Path) -> None:
     row = play(tmp_path, *CCVR_RUN, "calibration.epochs=0").rows[-1]
     assert (row["ccvr/accuracy"], row["ccvr/loss"]) == (row["test/accuracy"], row["test/loss"])

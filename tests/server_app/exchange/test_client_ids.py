@@ -87,6 +87,7 @@ def test_owners_of_an_earlier_part_of_the_run_are_kept() -> None:
 CLAIM = st.integers(-1, 4) | st.booleans() | st.none()
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.sampled_from(["fixed", "any"]),

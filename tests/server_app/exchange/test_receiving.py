@@ -164,6 +164,7 @@ class Federation:
         return [reply.client_id for reply in cohort.replies], {r.node_id: r.reason for r in cohort.rejected}
 
 
+@pytest.mark.slow
 def test_honest_replies_are_used_and_confirmed(server: SuperLinkServer) -> None:
     federation = Federation(server, 3)
     for i in range(3):
@@ -190,6 +191,7 @@ def test_all_malformed_replies_at_once_cost_their_nodes_only(server: SuperLinkSe
     assert all(0 < len(reason) < 600 and reason.isprintable() for reason in reasons.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lost", "confirmed"), [(2, 1), (3, 0)])
 def test_a_confirmation_whose_connection_breaks_is_repeated(
     server: SuperLinkServer, lost: int, confirmed: int
@@ -236,6 +238,7 @@ def test_an_object_that_comes_later_is_waited_for(server: SuperLinkServer) -> No
     timer.join()
 
 
+@pytest.mark.slow
 def test_an_object_that_is_not_announced(server: SuperLinkServer) -> None:
     federation = Federation(server, 2)
     federation.replies(0, missing_object(federation.honest(0)))
@@ -245,6 +248,7 @@ def test_an_object_that_is_not_announced(server: SuperLinkServer) -> None:
     assert "refers to an object which was not sent" in reasons[10]
 
 
+@pytest.mark.slow
 def test_an_object_that_the_superlink_does_not_know(server: SuperLinkServer) -> None:
     federation = Federation(server, 2)
     crafted = federation.replies(0)
@@ -255,6 +259,7 @@ def test_an_object_that_the_superlink_does_not_know(server: SuperLinkServer) -> 
     assert "did not send all of its objects" in reasons[10]
 
 
+@pytest.mark.slow
 def test_an_endless_object_is_read_as_far_as_it_is_allowed(server: SuperLinkServer) -> None:
     """It claims a gigabyte and sends it; the server closes the connection instead of reading it."""
     federation = Federation(server, 2)
@@ -290,6 +295,7 @@ def wide_tree(message_id: str) -> ObjectTree:
     return tree
 
 
+@pytest.mark.slow
 def test_a_tree_of_200_000_objects(server: SuperLinkServer) -> None:
     federation = Federation(server, 2)
     crafted = sealed(as_node(federation.honest(0)))
@@ -300,6 +306,7 @@ def test_a_tree_of_200_000_objects(server: SuperLinkServer) -> None:
     assert "objects" in reasons[10]
 
 
+@pytest.mark.slow
 def test_a_message_that_nobody_asked_for_is_ignored(server: SuperLinkServer) -> None:
     """A node can send one to the server; it comes along with the reply of another."""
     federation = Federation(server, 2)
@@ -309,6 +316,7 @@ def test_a_message_that_nobody_asked_for_is_ignored(server: SuperLinkServer) -> 
     assert federation.received() == ([0, 1], {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [413, 404])
 def test_the_superlink_refuses_to_give_out_one_reply(server: SuperLinkServer, status: int) -> None:
     """The reply (413) or one of its objects (404)."""
@@ -322,6 +330,7 @@ def test_the_superlink_refuses_to_give_out_one_reply(server: SuperLinkServer, st
     assert {413: "more than the SuperLink gives out", 404: "HTTP 404"}[status] in reasons[10]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", ["the reply", "an object"])
 def test_what_the_superlink_fails_to_give_out_is_asked_for_again(server: SuperLinkServer, of: str) -> None:
     """Its database can be locked for a moment; the node is not to blame."""
@@ -340,6 +349,7 @@ def test_what_the_superlink_fails_to_give_out_is_asked_for_again(server: SuperLi
     assert len(tries) == 1
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_cut_short_is_asked_for_again(server: SuperLinkServer) -> None:
     federation = Federation(server, 1)
     crafted = federation.replies(0)
@@ -358,6 +368,7 @@ def test_an_answer_that_is_cut_short_is_asked_for_again(server: SuperLinkServer)
     assert len(tries) == 2
 
 
+@pytest.mark.slow
 def test_a_reply_to_another_message(server: SuperLinkServer) -> None:
     """Node 10 sends node 11's reply, whose objects it has copied."""
     federation = Federation(server, 2)
@@ -410,6 +421,7 @@ def test_a_message_that_is_not_accepted_in_a_run_that_goes_on(server: SuperLinkS
     assert server.questions == 1
 
 
+@pytest.mark.slow
 def test_an_error_of_a_client_stays_its_error(server: SuperLinkServer) -> None:
     federation = Federation(server, 2)
     failed = Message(Error(2, "ValueError: no data"), reply_to=federation.messages[0])

@@ -49,6 +49,7 @@ def test_the_digests_are_those_of_the_docs() -> None:
     assert json.loads(second)["previous_sha256"] == own == digest_of(first)
 
 
+@pytest.mark.slow
 @given(st.lists(ROWS, max_size=4))
 def test_what_was_sealed_is_read_again(rows: list[dict[str, Any]]) -> None:
     lines = chained(rows)

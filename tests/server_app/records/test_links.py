@@ -44,6 +44,7 @@ def test_every_link_in_the_folder_is_refused_and_nothing_is_written(base: Path, 
         assert (run / name).is_symlink()
 
 
+@pytest.mark.slow
 def test_links_that_lead_to_nothing_yet_are_refused(base: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(base, run)

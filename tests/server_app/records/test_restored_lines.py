@@ -92,6 +92,7 @@ def test_damaged_metrics_are_restored_from_their_copy(
     assert notes(part) == ()  # it is said once
 
 
+@pytest.mark.slow
 def test_metrics_that_are_gone_are_restored(whole: Path, part: Path) -> None:
     (part / "metrics.jsonl").unlink()
     assert f"{part / 'metrics.jsonl'} is damaged: it is missing; they are restored from" in notes(part)[0]
@@ -100,6 +101,7 @@ def test_metrics_that_are_gone_are_restored(whole: Path, part: Path) -> None:
     assert not (part / "metrics.jsonl.damaged").exists()
 
 
+@pytest.mark.slow
 def test_a_round_whose_line_is_damaged_twice_has_no_row(whole: Path, part: Path) -> None:
     """The run goes on with the same bits; its metrics.csv, which has the figures, is kept."""
     before = (part / "metrics.csv").read_text()
@@ -116,6 +118,7 @@ def test_a_round_whose_line_is_damaged_twice_has_no_row(whole: Path, part: Path)
     assert notes(part)[0:1] != (note,)
 
 
+@pytest.mark.slow
 def test_the_row_of_the_checkpoint_itself_is_in_the_checkpoint(whole: Path, part: Path) -> None:
     for path in (part / "metrics.jsonl", part / "checkpoint/metrics.jsonl"):
         empty(path, 0)
@@ -125,6 +128,7 @@ def test_the_row_of_the_checkpoint_itself_is_in_the_checkpoint(whole: Path, part
     assert weights(part) == weights(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [flip, drop, last_lost])
 def test_damaged_lines_of_clients_cost_themselves(
     whole: Path, part: Path, damage: Callable[[Path, int], bytes]
@@ -141,6 +145,7 @@ def test_damaged_lines_of_clients_cost_themselves(
     assert notes(part) == ()
 
 
+@pytest.mark.slow
 def test_each_damaged_file_is_kept(part: Path) -> None:
     first = flip(part / "metrics.jsonl", 2)
     resume(part)
@@ -151,6 +156,7 @@ def test_each_damaged_file_is_kept(part: Path) -> None:
     assert (part / "metrics.jsonl.damaged-2").read_bytes() == second
 
 
+@pytest.mark.slow
 def test_damage_after_the_checkpoint_is_repeated(whole: Path, part: Path) -> None:
     shutil.rmtree(part / "checkpoint/round-000003")
     flip(part / "metrics.jsonl", 4)
@@ -159,6 +165,7 @@ def test_damage_after_the_checkpoint_is_repeated(whole: Path, part: Path) -> Non
     assert without_seconds(part / "metrics.jsonl") == without_seconds(whole / "metrics.jsonl")
 
 
+@pytest.mark.slow
 def test_lines_without_digests_do_not_verify(whole: Path, part: Path) -> None:
     """Such as those of another version: the copy has none either."""
     for path in (part / "metrics.jsonl", part / "checkpoint/metrics.jsonl"):

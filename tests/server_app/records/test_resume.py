@@ -81,6 +81,7 @@ def test_a_resume_between_two_checkpoints_repeats_the_same_rounds(tmp_path: Path
     assert [(row["round"], row["client"]) for row in clients] == sorted((r["round"], r["client"]) for r in clients)
 
 
+@pytest.mark.slow
 def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
     whole = play(tmp_path, "rounds=3", "name=whole").folder
     play(tmp_path, "rounds=2", "name=part")
@@ -88,6 +89,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
     assert weights(whole) == weights(tmp_path / "part")
 
 
+@pytest.mark.slow
 def test_resuming_a_run_that_stopped_early_does_nothing(tmp_path: Path) -> None:
     first = play(tmp_path, "rounds=9", "target=0.01", "name=part")
     again = resume(tmp_path / "part")
@@ -95,6 +97,7 @@ def test_resuming_a_run_that_stopped_early_does_nothing(tmp_path: Path) -> None:
     assert again.rows == first.rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -113,11 +116,13 @@ def test_a_resume_with_another_configuration_is_rejected(tmp_path: Path, overrid
     assert sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "part").rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_a_resume_may_repeat_the_runs_own_overrides(tmp_path: Path) -> None:
     play(tmp_path, "rounds=1", "name=part", "strategy=fednnnn+fedlws")
     resume(tmp_path / "part", "rounds=2", "strategy=fednnnn+fedlws", "experiment=quickstart", "seed=1")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_other_settings_is_named(tmp_path: Path) -> None:
     """Also if a later version has an additional setting, which the checkpoint does not have."""
     play(tmp_path, "rounds=1", "name=part")
@@ -157,12 +162,14 @@ def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path, tear: str)
     assert weights(whole) == weights(tmp_path / "part")
 
 
+@pytest.mark.slow
 def test_a_run_without_a_valid_checkpoint_cannot_be_resumed(tmp_path: Path) -> None:
     play(tmp_path, "rounds=1", "checkpoint_every=0", "name=part")
     with pytest.raises(CheckpointError, match="has no valid checkpoint"):
         resume(tmp_path / "part", "rounds=2")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     play(tmp_path, "rounds=1", "name=part")
     play(tmp_path, "rounds=2", "name=other", "client.lr=0.1")
@@ -172,6 +179,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         resume(tmp_path / "part", "rounds=3")
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_write_to_one_run(tmp_path: Path) -> None:
     class Intruder(StopAfter):
         def replied(self, server_round: int, done: int, total: int) -> None:
@@ -182,6 +190,7 @@ def test_two_processes_do_not_write_to_one_run(tmp_path: Path) -> None:
     play(tmp_path, "rounds=2", "name=part", observers=[Intruder(0)])
 
 
+@pytest.mark.slow
 def test_only_the_newest_two_checkpoints_are_kept(tmp_path: Path) -> None:
     folder = play(tmp_path, "rounds=4").folder
     assert sorted(path.name for path in (folder / "checkpoint").glob("round-*")) == [

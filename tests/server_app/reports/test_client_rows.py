@@ -57,6 +57,7 @@ def rows_of(*reported: dict[str, Any], evaluated: list[dict[str, Any]] | None = 
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metrics", ENDLESS, ids=ENDLESS_IDS)
 def test_one_of_several_clients_writes_hardly_more_than_the_others(metrics: dict[str, Any]) -> None:
     honest = {"train/loss": 1.0, "train/accuracy": 0.5, "curve": [1.0, 2.0]}
@@ -67,6 +68,7 @@ def test_one_of_several_clients_writes_hardly_more_than_the_others(metrics: dict
     assert all(honest.items() <= other.items() and "note" not in other for other in others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metrics", ENDLESS, ids=ENDLESS_IDS)
 def test_a_single_client_that_reports_without_end_does_not_fill_the_disk(metrics: dict[str, Any]) -> None:
     (row,) = rows_of(metrics)

@@ -79,6 +79,7 @@ def played(tmp_path: Path, patch: pytest.MonkeyPatch, sizes: tuple[int, ...], le
     return play(tmp_path, *given, small=False, app=app).folder, app.kinds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sizes", "least"), [((120, 60, 7), 5), ((90, 80, 11), 6)])
 def test_it_trains_and_is_not_measured(
     sizes: tuple[int, ...], least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
@@ -99,6 +100,7 @@ def test_it_trains_and_is_not_measured(
     assert "2 (ward-2): too few rows to say: it holds out fewer rows" in report_of_sites([run])
 
 
+@pytest.mark.slow
 def test_without_training_it_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, _ = played(tmp_path, monkeypatch, (70, 60, 8), 6)
     (tmp_path / "again").mkdir()
@@ -110,6 +112,7 @@ def test_without_training_it_is_left_out(tmp_path: Path, monkeypatch: pytest.Mon
     assert "2 (ward-2): it holds out fewer rows" in (measured / CARD).read_text()
 
 
+@pytest.mark.slow
 def test_no_site_has_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any figure, a run trains; one that only measures says why it cannot."""
     folder, kinds = played(tmp_path, monkeypatch, (9, 8), 5, "best=null")
@@ -121,6 +124,7 @@ def test_no_site_has_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         played(tmp_path / "again", monkeypatch, (9, 8), 5, "best=null", "rounds=0", model)
 
 
+@pytest.mark.slow
 def test_a_client_that_is_asked_all_the_same_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = []
 

@@ -46,6 +46,7 @@ def section(text: str, name: str) -> str:
     return text.partition(f"## {name}\n\n")[2].partition("\n## ")[0]
 
 
+@pytest.mark.slow
 def test_the_facts_are_those_of_the_records(tmp_path: Path) -> None:
     folder = hospitals(tmp_path, (120, 60, 9), "licence='CC BY 4.0'", "client.lr=0.02")
     text = (folder / CARD).read_text()
@@ -155,6 +156,7 @@ def test_without_held_out_rows_the_test_set_is_what_was_not_used(tmp_path: Path)
     assert "1000 training rows against 1000 rows of the test set" in found and abs(area(found) - 0.5) < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(50, 20), (20, 35, 90)])
 def test_the_smallest_site_is_tested(tmp_path: Path, sizes: tuple[int, ...]) -> None:
     model = load(hospitals(tmp_path, sizes))
@@ -164,6 +166,7 @@ def test_the_smallest_site_is_tested(tmp_path: Path, sizes: tuple[int, ...]) -> 
     assert trained + held == sizes[smallest] and f"smallest site, {smallest}:" in found
 
 
+@pytest.mark.slow
 def test_an_audit_that_fails_is_said_and_costs_nothing(tmp_path: Path) -> None:
     def broken(*_: object) -> str:
         raise OSError("no | rows\nhere")
@@ -175,6 +178,7 @@ def test_an_audit_that_fails_is_said_and_costs_nothing(tmp_path: Path) -> None:
     assert "Not tested: OSError: no \\| rows\n" in (outcome.folder / CARD).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "said"),
     [

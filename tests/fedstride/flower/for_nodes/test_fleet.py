@@ -50,6 +50,7 @@ def link(superlink: SuperLink) -> Iterator[FleetLink]:
     made.close()
 
 
+@pytest.mark.slow
 def test_a_node_registers_itself_and_says_goodbye(superlink: SuperLink) -> None:
     made = connect(superlink.address, superlink.transport)
     assert made.node_id == NODE
@@ -57,15 +58,18 @@ def test_a_node_registers_itself_and_says_goodbye(superlink: SuperLink) -> None:
     assert superlink.calls == ["RegisterNode", "ActivateNode", "DeactivateNode", "UnregisterNode"]
 
 
+@pytest.mark.slow
 def test_requests_carry_a_signed_time(superlink: SuperLink, link: FleetLink) -> None:
     names = {name.lower().removesuffix("-bin") for name in superlink.headers[-1]}
     assert {"flwr-public-key", "flwr-timestamp", "flwr-signature", "flwr-package-version"} <= names
 
 
+@pytest.mark.slow
 def test_without_a_message_there_is_none(link: FleetLink) -> None:
     assert link.receive() is None
 
 
+@pytest.mark.slow
 def test_a_message_and_its_parts(superlink: SuperLink, link: FleetLink) -> None:
     part, whole = b"part", b"whole"
     superlink["PullMessages"] = links.pulled(
@@ -82,6 +86,7 @@ def test_a_message_and_its_parts(superlink: SuperLink, link: FleetLink) -> None:
         link.content(RUN, object_id(part))
 
 
+@pytest.mark.slow
 def test_a_run_and_its_app(superlink: SuperLink, link: FleetLink) -> None:
     superlink["GetRun"] = links.run("ab" * 32, signature="s")
     found = link.run(RUN)
@@ -91,6 +96,7 @@ def test_a_run_and_its_app(superlink: SuperLink, link: FleetLink) -> None:
     assert (app.content, app.signatures) == (b"app", {"key": "signature"})
 
 
+@pytest.mark.slow
 def test_a_reply_has_the_metadata_of_the_node(superlink: SuperLink, link: FleetLink) -> None:
     head = MessageHead("m" * 64, RUN, 1, NODE, "3", "train", time.time(), 100.0, 11, 22)
     message = message_forms.reply_object(head, NODE, "c" * 64)
@@ -114,6 +120,7 @@ def test_a_reply_has_the_metadata_of_the_node(superlink: SuperLink, link: FleetL
 # ---------------------------------------------------------------- errors that a SuperLink gives
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("refusal", "kind"),
     [
@@ -138,6 +145,7 @@ def test_each_error_has_its_kind(
     assert link.receive() is None  # the connection can be used
 
 
+@pytest.mark.slow
 def test_a_reply_that_is_too_large_for_the_superlink() -> None:
     with SuperLink("http").serving() as superlink:
         made = connect(superlink.address, "http")
@@ -147,6 +155,7 @@ def test_a_reply_that_is_too_large_for_the_superlink() -> None:
         made.close()
 
 
+@pytest.mark.slow
 def test_a_part_that_is_gone_or_not_stored(superlink: SuperLink, link: FleetLink) -> None:
     superlink["PullObject"] = message_pb2.PullObjectResponse(object_found=False).SerializeToString()
     with pytest.raises(RunGoneError):
@@ -170,6 +179,7 @@ def deep(levels: int) -> Any:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "answer", "kind"),
     [
@@ -216,6 +226,7 @@ def test_a_redirect_is_not_followed() -> None:
         made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["grpc", "http"])
 def test_the_environments_proxies_are_not_used(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY", "grpc_proxy"):
@@ -226,6 +237,7 @@ def test_the_environments_proxies_are_not_used(transport: str, monkeypatch: pyte
         made.close()
 
 
+@pytest.mark.slow
 def test_a_body_without_an_end() -> None:
     def endless(_: bytes) -> Iterator[bytes]:
         while True:
@@ -241,6 +253,7 @@ def test_a_body_without_an_end() -> None:
         made.close()
 
 
+@pytest.mark.slow
 def test_no_cookie_is_kept() -> None:
     """Those of a hostile server would be kept for ever."""
     with SuperLink("http").serving() as superlink:
@@ -251,6 +264,7 @@ def test_no_cookie_is_kept() -> None:
         made.close()
 
 
+@pytest.mark.slow
 def test_a_value_of_another_type_in_a_runs_configuration(superlink: SuperLink, link: FleetLink) -> None:
     described = links.run_pb2.Run(run_id=RUN, fab_hash="ab" * 32)
     described.override_config["lr"].bytes = b"x"
@@ -259,6 +273,7 @@ def test_a_value_of_another_type_in_a_runs_configuration(superlink: SuperLink, l
         link.run(RUN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{"ttl": float("nan")}, {"created_at": float("inf")}, {"message_type": "\x1b[2J"}]
 )
@@ -268,6 +283,7 @@ def test_a_message_with_values_that_none_has(superlink: SuperLink, link: FleetLi
         link.receive()
 
 
+@pytest.mark.slow
 def test_the_last_answers_have_short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     def drips(_: bytes) -> Iterator[bytes]:
         for _ in range(100):
@@ -312,6 +328,7 @@ def relayed(superlink: SuperLink) -> Iterator[tuple[SuperLink, Relay, FleetLink]
     relay.close()
 
 
+@pytest.mark.slow
 def test_a_line_that_is_cut_in_a_download(relayed: tuple[SuperLink, Relay, FleetLink]) -> None:
     superlink, relay, made = relayed
     superlink["PullObject"] = links.content(LARGE)
@@ -321,6 +338,7 @@ def test_a_line_that_is_cut_in_a_download(relayed: tuple[SuperLink, Relay, Fleet
     assert again(lambda: made.content(RUN, object_id(LARGE))) == LARGE
 
 
+@pytest.mark.slow
 def test_a_line_that_is_cut_in_an_upload(relayed: tuple[SuperLink, Relay, FleetLink]) -> None:
     superlink, relay, made = relayed
     relay.left = MOST
@@ -330,6 +348,7 @@ def test_a_line_that_is_cut_in_an_upload(relayed: tuple[SuperLink, Relay, FleetL
     assert superlink.calls[-1] == "PushObject"
 
 
+@pytest.mark.slow
 def test_an_idle_line_that_is_dropped_without_a_word(
     relayed: tuple[SuperLink, Relay, FleetLink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,6 +380,7 @@ def again(call: Any) -> Any:
 # ---------------------------------------------------------------- heartbeats
 
 
+@pytest.mark.slow
 def test_heartbeats_go_on_after_an_error_and_a_forgotten_node_is_activated_again(
     superlink: SuperLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,6 +408,7 @@ def wait_for(true: Any) -> None:
 # ---------------------------------------------------------------- the first connection
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["grpc", "http"])
 def test_another_transport_is_named_within_seconds(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connecting, "uses_http", lambda: transport == "grpc")

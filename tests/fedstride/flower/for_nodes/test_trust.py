@@ -48,6 +48,7 @@ def serving(certificate: Path | None) -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait", [False, True])
 @pytest.mark.parametrize("http", [False, True], ids=["grpc", "http"])
 @pytest.mark.parametrize(
@@ -84,6 +85,7 @@ def test_a_fault_of_tls_is_named_and_ends_the_node(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_certificate_for_another_name(certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = socket.getaddrinfo
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: real("127.0.0.1", *rest, **more))

@@ -51,6 +51,7 @@ def test_the_published_sets(name: str, train: list[int], test: int) -> None:
     assert found.subset == (f"a subset: {sum(train):,} of {whole:,} training examples" if whole else "")
 
 
+@pytest.mark.slow
 @real
 def test_the_folder_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDSTRIDE_DATA", str(REAL))
@@ -179,6 +180,7 @@ def test_a_batch_that_does_not_fit(tmp_path: Path, changes: dict[str, Any], said
     assert said in text and "data_batch_1" in text
 
 
+@pytest.mark.slow
 def test_a_whole_batch_must_have_its_checksum(tmp_path: Path) -> None:
     write_cifar(tmp_path, rows=10_000)
     assert "data_batch_1 is damaged: it does not have the published MD5" in refused("cifar10", tmp_path)

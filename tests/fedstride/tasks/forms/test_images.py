@@ -83,6 +83,7 @@ def test_the_draws_depend_on_seed_round_client_and_step_only() -> None:
     assert torch.equal(x, batch())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "names", "message"),
     [

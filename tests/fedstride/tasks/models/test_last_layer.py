@@ -16,6 +16,7 @@ from fedstride.tasks.models.last_layer import Representations, last_layer, witho
 ROW = Inputs(Kind.TABLE, (5,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TAKES)
 def test_every_network_has_one(name: str) -> None:
     """Its output of the representation is the result, and looking for it changes nothing."""

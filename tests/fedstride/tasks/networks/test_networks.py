@@ -124,6 +124,7 @@ def test_fednlrs_perceptron_has_25_units() -> None:
 # ---------------------------------------------------------------- what is taken and what is refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "inputs"), CASES)
 def test_one_finite_output_per_class(name: str, inputs: Inputs) -> None:
     model = made(name, inputs, 7)
@@ -247,6 +248,7 @@ def test_settings_change_the_sizes(name: str, settings: dict[str, Any], shape: t
 # ---------------------------------------------------------------- initial weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TAKES)
 def test_initial_weights_depend_only_on_the_seed(name: str) -> None:
     torch.manual_seed(5)
@@ -407,6 +409,7 @@ def norms_of(model: nn.Module) -> list[nn.Module]:
     return [m for m in model.modules() if isinstance(m, (nn.modules.batchnorm._BatchNorm, nn.GroupNorm))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NORMED if name not in ("wrn56_4", "densenet121")])
 def test_the_setting_norm(name: str) -> None:
     inputs = TAKES[name][0]

@@ -73,6 +73,7 @@ def test_what_is_said_is_that_of_the_rows(tmp_path: Path, keep: bool) -> None:
     assert list(ill.counts) == [(table.ill == "no").sum(), (table.ill == "yes").sum()]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, LEAST - 1), st.booleans())
 def test_a_few_rows_more_or_less_change_nothing(

@@ -30,6 +30,7 @@ CLIENTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(CLIENTS, st.sampled_from([0.0, 1e6]))
 @settings(max_examples=60)
 def test_mean_and_unbiased_covariance_of_all_examples(clients: Any, shift: float) -> None:

@@ -139,6 +139,7 @@ def test_whatever_is_said_is_refused_or_read(key: str, value: Any) -> None:
 # ---------------------------------------------------------------- what may be said
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(st.just(np.nan), st.floats(-1e3, 1e3)), min_size=20, max_size=200), st.integers(1, 30))
 def test_of_numbers_no_few_rows_are_said(values: list[float], least: int) -> None:
     told, present = of_numbers(np.array(values), least), int(np.count_nonzero(~np.isnan(values)))

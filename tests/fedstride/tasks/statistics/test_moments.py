@@ -38,6 +38,7 @@ def assert_same(found: Moments, wanted: Moments, spread: float = 1.0) -> None:
     np.testing.assert_allclose(found.squares, wanted.squares.astype(float), rtol=1e-6, atol=1e-12 * spread**2)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32 - 1),
     cuts=st.lists(st.integers(0, 40), max_size=6),

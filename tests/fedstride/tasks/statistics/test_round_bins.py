@@ -56,6 +56,7 @@ def by_hand(values: list[float], least: int) -> list[float]:
     return sorted(found)
 
 
+@pytest.mark.slow
 @given(NUMBERS, st.integers(1, 25))
 def test_the_bins_are_those_of_the_definition(values: list[float], least: int) -> None:
     edges, counts = bins_of(np.array(values, np.float32), least)

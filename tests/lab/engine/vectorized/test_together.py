@@ -293,6 +293,7 @@ def test_every_rule_gives_the_replies_of_clients_alone(rule: str, network: str, 
     assert_same(exchange(one, setup, half, **later), exchange(other, setup, half, **later))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", MORE_NETWORKS)
 def test_every_network_gives_the_replies_of_clients_alone(network: str) -> None:
     setup = Setup(*MORE_NETWORKS[network], lr=0.01)
@@ -667,6 +668,7 @@ def test_dropout_is_drawn_for_each_client_from_its_own_generator(p: float) -> No
     assert not torch.equal(found[0, :25], found[1, :25])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["transformer", "vit"])
 def test_draws_from_a_counter_do_not_depend_on_who_trains_together(
     network: str, monkeypatch: pytest.MonkeyPatch
@@ -699,6 +701,7 @@ class Again:
         self.act(self.inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "rule"),
     [
@@ -738,6 +741,7 @@ def test_a_training_in_the_memory_of_an_earlier_one_has_the_same_bits(
     assert len(used) >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["cnn_mnist", "batch norm", "textcnn"])
 def test_examples_that_stay_on_the_device_give_the_same_bits(
     network: str, monkeypatch: pytest.MonkeyPatch
