@@ -31,8 +31,12 @@ def discreet(message: Message, context: Context, call_next: Callable[[Message, C
 
 
 def is_desk(node_config: Mapping[str, Any]) -> bool:
-    """Whether the server may read everything here anyway."""
-    return node_config.get(wire.DESK) is True or "ray" in sys.modules
+    """Whether the server may read everything here anyway.
+
+    Ray counts only where it runs: a node may have it installed, and loaded by another package.
+    """
+    is_initialized = getattr(sys.modules.get("ray"), "is_initialized", None)
+    return node_config.get(wire.DESK) is True or (is_initialized is not None and is_initialized())
 
 
 def _keys(message: Message) -> set[str]:

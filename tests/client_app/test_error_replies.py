@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import sys
 import wave
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -163,6 +166,19 @@ def test_the_key_of_a_setting_leaves_with_it(tmp_path: Path) -> None:
     assert reply.error.reason == (
         "a setting of the message cannot be used at this node: client.batch_size; details in the log of the node"
     )
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_node_that_has_loaded_ray_is_no_desk_unless_ray_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: bool
+) -> None:
+    """A package that a user's part imports may load Ray."""
+    monkeypatch.setitem(sys.modules, "ray", cast("ModuleType", SimpleNamespace(is_initialized=lambda: runs)))
+    config = asked("own_table", TABLE)
+    path = csv("age,sex,label\n@,f,dog\n")(tmp_path)
+    with pytest.raises(FedstrideError, match=CANARY) if runs else nullcontext():
+        reply = app(message(MessageType.TRAIN, config, initial("mlp")), node(path))
+        assert reply.has_error() and CANARY not in reply.error.reason
 
 
 @pytest.mark.parametrize(
