@@ -1,10 +1,12 @@
 """Keeps the records of runs in small files, and gives them back as run folders, without models and checkpoints.
 
     uv run python studies/records.py pack runs/reproduce-fednnnn-table2 docs/records/fednnnn-table2
+    uv run python studies/records.py pack runs/fig2 docs/records/two_d_lrd-fig2 20
     uv run python studies/records.py unpack docs/records/fednnnn-table2 runs/records
 
 A run becomes NAME.tar.xz with its configuration, its metrics and how it ended; folders of the machine on which it
-ran are left out. The same run gives the same bytes. What is unpacked is read by `fedstride table`, `plot` and
+ran are left out. The same run gives the same bytes. With a number, of a run of thousands of rounds, the rows of
+every 20th round and of the last one are kept. What is unpacked is read by `fedstride table`, `plot` and
 `report`.
 """
 
@@ -24,20 +26,23 @@ CONFIG = "config.yaml"
 FILES = (CONFIG, METRICS, STATUS)
 
 
-def files_of(run: Run) -> dict[str, bytes]:
-    """The content of each file that is kept of a completed run."""
-    config = replace(run.config, out=None, resume=None)
+def files_of(run: Run, every: int) -> dict[str, bytes]:
+    """The content of each file that is kept of a completed run, with the rows of every so many rounds."""
+    initial = run.config.initial and Path(run.config.initial).name  # its digest is in the configuration
+    config = replace(run.config, out=None, resume=None, initial=initial)
+    lines = (run.folder / METRICS).read_bytes().splitlines(keepends=True)
+    rows = [line for line in lines[:-1] if json.loads(line)["round"] % every == 0] + lines[-1:]
     status = {**run.status, "hardware": {**run.status.get("hardware", {})}}
     status["hardware"].pop("system", None)
     contents = (
         to_yaml(config).encode(),
-        (run.folder / METRICS).read_bytes(),
+        b"".join(rows),
         json.dumps(status, indent=1, sort_keys=True).encode(),
     )
     return dict(zip(FILES, contents, strict=True))
 
 
-def pack(runs: Path, to: Path) -> list[Path]:
+def pack(runs: Path, to: Path, every: int = 1) -> list[Path]:
     """Write the records of all completed runs below a folder; what is there already is left as it is."""
     to.mkdir(parents=True, exist_ok=True)
     written = []
@@ -46,7 +51,7 @@ def pack(runs: Path, to: Path) -> list[Path]:
         if not run.completed or path.exists():
             continue
         with tarfile.open(path, "x:xz", preset=9) as archive:
-            for name, content in files_of(run).items():
+            for name, content in files_of(run, every).items():
                 entry = tarfile.TarInfo(name)
                 entry.size, entry.mode = len(content), 0o644
                 archive.addfile(entry, io.BytesIO(content))
@@ -70,6 +75,6 @@ def unpack(records: Path, to: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    what, source, target = sys.argv[1:]
-    for new_path in {"pack": pack, "unpack": unpack}[what](Path(source), Path(target)):
+    what, source, target, *numbers = sys.argv[1:]
+    for new_path in {"pack": pack, "unpack": unpack}[what](Path(source), Path(target), *map(int, numbers)):
         print(new_path)

@@ -40,6 +40,20 @@ def test_what_is_unpacked_gives_the_same_table(records: ModuleType, tmp_path: Pa
         records.unpack(tmp_path / "kept", tmp_path / "back")
 
 
+@pytest.mark.slow
+def test_of_a_long_run_the_rows_of_some_rounds_are_kept(records: ModuleType, tmp_path: Path) -> None:
+    whole = play(tmp_path / "runs", "rounds=5", "name=whole").folder
+    initial = str(whole / "model.safetensors")
+    play(tmp_path / "runs", "rounds=3", "name=more", f"initial={initial}")
+    records.pack(tmp_path / "runs", tmp_path / "kept", 2)
+    records.unpack(tmp_path / "kept", tmp_path / "back")
+    more, again = find_runs([tmp_path / "back"])[0]
+    assert [row["round"] for row in again.rows] == [0, 2, 4, 5]
+    assert [row["round"] for row in more.rows] == [0, 2, 3]
+    assert more.config.initial == "model.safetensors" and more.config.initial_digest is not None
+    assert str(tmp_path).encode() not in (more.folder / "config.yaml").read_bytes()
+
+
 def test_what_the_repository_keeps_can_be_read_and_is_small(records: ModuleType, tmp_path: Path) -> None:
     kept = ROOT / "docs/records"
     paths = sorted(kept.rglob("*.tar.xz"))
