@@ -9,8 +9,11 @@ is not one of the states, which begin again where the server has lost a reply.
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from logging import WARNING
 from pathlib import Path
@@ -43,10 +46,11 @@ class Releases:
 
         It is kept before anything leaves. Raises DataError if the file exists and cannot be read.
         """
-        secret, known = self._kept()
-        if about not in known:
-            known = [*known, about]
-            self._keep(secret, known)
+        with _locked(self.path and self.path.parent):
+            secret, known = self._kept()
+            if about not in known:
+                known = [*known, about]
+                self._keep(secret, known)
         return Keystream(secret, "update", server_round, about), len(known)
 
     def _kept(self) -> tuple[str, list[str]]:
@@ -85,6 +89,23 @@ def releases_of(config: Mapping[str, Any], context: Context, client_id: int) -> 
     return Releases(None if folder is None else folder / str(client_id) / FILE, context.state)
 
 
+@contextmanager
+def _locked(folder: Path | None) -> Iterator[None]:
+    """Other processes of the client wait: of two that read and then wrote, one release would not be counted.
+
+    Where the folder cannot be made, the client's secret is in the memory of its process.
+    """
+    with ExitStack() as stack:
+        if folder is not None:
+            with suppress(OSError):
+                refuse_links(folder.parent, folder)
+                make_private(folder)
+                descriptor = os.open(folder, os.O_RDONLY)
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = bounded_reading.from_json(bounded_reading.content(path))
@@ -100,4 +121,6 @@ def _read(path: Path) -> dict[str, Any]:
         what = f"cannot be read ({error.strerror})"
     except (ValueError, KeyError, TypeError):
         what = "is damaged"
-    raise DataError(f"{path} {what}: delete it, and the client begins with a new secret and counts anew")
+    raise DataError(
+        f"{path} {what}: delete it, and the client begins with a new secret and counts its releases from 1"
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +188,15 @@ def test_the_secret_is_kept_on_disk_for_this_user_only(tmp_path: Path) -> None:
     assert [metrics[wire.RELEASES] for _, metrics in (first, again, other)] == [1, 1, 2]
     (file,) = tmp_path.rglob("releases.json")
     assert file == tmp_path / "0123456789abcdef/4/releases.json" and file.stat().st_mode & 0o777 == 0o600
+
+
+def test_releases_of_several_processes_at_once_are_all_counted(tmp_path: Path) -> None:
+    """Threads are to the lock as processes are."""
+    path = tmp_path / "run/4/releases.json"
+    with ThreadPoolExecutor(8) as pool:
+        counted = list(pool.map(lambda n: Releases(path, RecordDict()).stream(f"{n:064}", 1)[1], range(40)))
+    assert sorted(counted) == list(range(1, 41))
+    assert len(json.loads(path.read_text())["known"]) == 40
 
 
 DAMAGED = [
