@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -55,6 +56,17 @@ def ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def flowers_log_as_before() -> Iterator[None]:
+    """A command that a test calls sets Flower's log for its process; the next test here needs it as it was."""
+    logger = logging.getLogger("flwr")
+    level, filters, propagate = logger.level, list(logger.filters), logger.propagate
+    yield
+    logger.setLevel(level)
+    logger.filters[:] = filters
+    logger.propagate = propagate
 
 
 @pytest.fixture(autouse=True)
