@@ -19,6 +19,7 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 
+from fedstride.files.chained_lines import chained
 from lab.results.run_folders import METRICS, STATUS, Run, find_runs
 from server_app.config.compose import to_yaml
 
@@ -30,13 +31,12 @@ def files_of(run: Run, every: int) -> dict[str, bytes]:
     """The content of each file that is kept of a completed run, with the rows of every so many rounds."""
     initial = run.config.initial and Path(run.config.initial).name  # its digest is in the configuration
     config = replace(run.config, out=None, resume=None, initial=initial)
-    lines = (run.folder / METRICS).read_bytes().splitlines(keepends=True)
-    rows = [line for line in lines[:-1] if json.loads(line)["round"] % every == 0] + lines[-1:]
+    rows = [row for row in run.rows[:-1] if row["round"] % every == 0] + list(run.rows[-1:])
     status = {**run.status, "hardware": {**run.status.get("hardware", {})}}
     status["hardware"].pop("system", None)
     contents = (
         to_yaml(config).encode(),
-        b"".join(rows),
+        "".join(f"{line}\n" for line in chained(rows)).encode(),
         json.dumps(status, indent=1, sort_keys=True).encode(),
     )
     return dict(zip(FILES, contents, strict=True))

@@ -28,7 +28,10 @@ def test_what_is_unpacked_gives_the_same_table(records: ModuleType, tmp_path: Pa
     again = records.pack(tmp_path / "runs", tmp_path / "again")
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in packed]
 
-    records.unpack(tmp_path / "kept", tmp_path / "back")
+    for folder in records.unpack(tmp_path / "kept", tmp_path / "back"):
+        assert (folder / "metrics.jsonl").read_bytes() == (
+            tmp_path / "runs" / folder.name / "metrics.jsonl"
+        ).read_bytes()
     runs, remarks = find_runs([tmp_path / "back"])
     assert remarks == []
     [table] = compare_all(runs)
@@ -47,7 +50,8 @@ def test_of_a_long_run_the_rows_of_some_rounds_are_kept(records: ModuleType, tmp
     play(tmp_path / "runs", "rounds=3", "name=more", f"initial={initial}")
     records.pack(tmp_path / "runs", tmp_path / "kept", 2)
     records.unpack(tmp_path / "kept", tmp_path / "back")
-    more, again = find_runs([tmp_path / "back"])[0]
+    (more, again), remarks = find_runs([tmp_path / "back"])
+    assert remarks == []
     assert [row["round"] for row in again.rows] == [0, 2, 4, 5]
     assert [row["round"] for row in more.rows] == [0, 2, 3]
     assert more.config.initial == "model.safetensors" and more.config.initial_digest is not None
