@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,6 @@ class Trial:
             folder.mkdir()
         tables(self.files, published=PUBLISHED.is_dir())
         shutil.copytree(EXAMPLE, self.script, ignore=shutil.ignore_patterns("__pycache__"))
-        self.written = sorted(self.script.rglob("*"))
 
     def start(self) -> subprocess.Popen[str]:
         home, temporary, here = map(str, self.empty)
@@ -65,12 +65,14 @@ class Trial:
         until(lambda: None if self.processes() else True, "end of all processes", 60.0)
         assert [list(folder.iterdir()) for folder in self.empty] == [[], [], []]
         assert not (self.root / "runs").exists()
-        assert sorted(self.script.rglob("*")) == self.written
 
 
 @pytest.fixture
-def trial(tmp_path: Path) -> Trial:
-    return Trial(tmp_path)
+def trial(tmp_path: Path) -> Iterator[Trial]:
+    trial = Trial(tmp_path)
+    before = sorted(trial.script.rglob("*"))
+    yield trial
+    assert sorted(trial.script.rglob("*")) == before
 
 
 def test_four_hospitals_are_deployed_by_one_command(trial: Trial) -> None:
