@@ -18,7 +18,7 @@ from .fairness import fairness
 from .formats import Grid, Sheet
 from .grouping import Group, group, newest
 from .run_folders import Run, by_headline
-from .tuning import tuned
+from .tuning import Tuned, tuned
 
 NONE = "–"
 
@@ -172,20 +172,24 @@ class TableComparison:
 
 
 def compare_all(
-    runs: Sequence[Run], metric: str | None = None, statistic: Statistic | None = None, tune: str | None = None
+    runs: Sequence[Run],
+    metric: str | None = None,
+    statistic: Statistic | None = None,
+    tune: str | None = None,
+    by: str | None = None,
 ) -> list[TableComparison]:
     """The table of this metric; for None, a table for each metric that decides in some of the runs.
 
-    `tune`: as for `compare`. Raises ConfigError as `compare` does, if no table can be made; and for a target of
-    several metrics.
+    `tune`, `by`: as for `compare`. Raises ConfigError as `compare` does, if no table can be made; and for a
+    target of several metrics.
     """
     statistic = statistic or Statistic()
     if metric is not None:
-        return [compare(runs, metric, statistic, tune)]
+        return [compare(runs, metric, statistic, tune, by)]
     parts = by_headline([run for run in runs if run.completed] or runs)
     if statistic.target is not None and len(parts) > 1:
         raise several_metrics(statistic.target, runs)
-    made = [compare(part, name, statistic, tune) for name, part in parts.items()]
+    made = [compare(part, name, statistic, tune, by) for name, part in parts.items()]
     unfinished = [_left_out(run) for run in runs if not run.completed]
     return [replace(made[0], remarks=[*unfinished, *made[0].remarks]), *made[1:]]
 
@@ -200,11 +204,16 @@ def several_metrics(target: float, runs: Sequence[Run]) -> ConfigError:
 
 
 def compare(
-    runs: Sequence[Run], metric: str, statistic: Statistic | None = None, tune: str | None = None
+    runs: Sequence[Run],
+    metric: str,
+    statistic: Statistic | None = None,
+    tune: str | None = None,
+    by: str | None = None,
 ) -> TableComparison:
     """The table of these runs.
 
-    `tune`: a key, such as `client.lr`, of which each method in each setting has the value with the best mean.
+    `tune`: a key, such as `client.lr`, of which each method in each setting has the value with the best mean of
+    the metric `by`, such as `local/accuracy`; None: of the metric that is shown.
     Runs that are not completed, lack the metric, or repeat another run are left out, each with a remark.
     Raises ConfigError, with the available metrics, if no run is left; and as `tuned` does.
     """
@@ -213,9 +222,7 @@ def compare(
     statistic.check(metric)
     groups, chosen = group(kept), dict[tuple[str, str], str]()
     if tune is not None:
-        if statistic.target is not None:
-            raise ConfigError(f"--tune {tune} chooses by the last or best rounds: remove --target")
-        groups, chosen, more = tuned(kept, tune, metric, lambda run: statistic.of(run.rows, metric))
+        groups, chosen, more = _tuned(kept, tune, metric, by, statistic)
         remarks += more
     frame = pd.DataFrame(
         [
@@ -239,6 +246,18 @@ def compare(
     return TableComparison(metric, statistic, groups, cells, [*remarks, *fairness(groups)], tune)
 
 
+def _tuned(runs: Sequence[Run], key: str, metric: str, by: str | None, statistic: Statistic) -> Tuned:
+    """The runs with the chosen values of the key. With a target, `by` chooses by its last round."""
+    if by is None:
+        if statistic.target is not None:
+            raise ConfigError(f"--tune {key} chooses by the last or best rounds: remove --target, or name --by")
+        return tuned(runs, key, metric, lambda run: statistic.of(run.rows, metric))
+    if not any(_has(run, by) for run in runs):
+        raise _unknown_metric(by, runs)
+    choosing = replace(statistic, target=None)
+    return tuned(runs, key, by, lambda run: choosing.of(run.rows, by), by)
+
+
 def _fewer(groups: Sequence[Group], metric: str, last: int) -> list[str]:
     """A remark on each run with fewer evaluations than are averaged."""
     counts = [(run.folder, len(_measured(run.rows, metric))) for run_group in groups for run in run_group.runs]
@@ -258,7 +277,7 @@ def _comparable(runs: Sequence[Run], metric: str) -> tuple[list[Run], list[str]]
     completed = [run for run in runs if run.completed]
     if not completed:
         raise ConfigError(f"none of {len(runs)} runs is completed: {'; '.join(remarks) or 'no run was found'}")
-    with_metric = [run for run in completed if any(_is_number(row.get(metric)) for row in run.rows)]
+    with_metric = [run for run in completed if _has(run, metric)]
     if not with_metric:
         raise _unknown_metric(metric, completed)
     remarks += [f"left out: {run.folder} has no {metric}" for run in completed if run not in with_metric]
@@ -276,6 +295,10 @@ def _unknown_metric(metric: str, runs: Sequence[Run]) -> ConfigError:
     hint = f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
     whole = [key for key in known if key.count("/") == 1]  # without the metrics of single layers
     return ConfigError(f"no completed run has the metric {metric!r}.{hint} Known: {', '.join(whole)}")
+
+
+def _has(run: Run, metric: str) -> bool:
+    return any(_is_number(row.get(metric)) for row in run.rows)
 
 
 def _is_number(value: object) -> bool:

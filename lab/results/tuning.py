@@ -13,6 +13,8 @@ from fedstride.figures.metrics import is_better, require_direction
 from .grouping import Group, describe, differing, group, method_values, order_of, plain, setting_values
 from .run_folders import Run
 
+SHOWN = "the number that the table shows"
+
 
 class Tuned(NamedTuple):
     """The groups with the runs of the chosen values, the value of each (method, setting), and remarks."""
@@ -22,21 +24,21 @@ class Tuned(NamedTuple):
     remarks: list[str]
 
 
-def tuned(runs: Sequence[Run], key: str, metric: str, number: Callable[[Run], float | None]) -> Tuned:
+def tuned(
+    runs: Sequence[Run], key: str, metric: str, number: Callable[[Run], float | None], what: str = SHOWN
+) -> Tuned:
     """For each method and setting the runs with the value of `key` whose mean over the seeds is best.
 
-    `number`: the run's number, None if it has none. Only values that all seeds of a method have are compared; of
-    equal means, the first value in order is chosen. Raises ConfigError if the runs do not differ in the key, if no
-    value can be compared, or if it is not known whether more or less of the metric is better.
+    `number`: the run's number of the metric that chooses, None if it has none. `what`: its name in the remarks.
+    Only values that all seeds of a method have are compared; of equal means, the first value in order is chosen.
+    Raises ConfigError if the runs do not differ in the key, if no value can be compared, or if it is not known
+    whether more or less of the metric is better.
     """
     require_direction(metric)
     grid = _grid(runs, key)
     kept: list[Group] = []
     values: dict[tuple[str, str], str] = {}
-    remarks = [
-        f"each method has the {key} of {', '.join(map(plain, grid))} with the best mean of the number that the "
-        "table shows"
-    ]
+    remarks = [f"each method has the {key} of {', '.join(map(plain, grid))} with the best mean of {what}"]
     for run_group in group(runs, without=key):
         chosen, more = _choose(run_group, key, metric, number)
         remarks += more

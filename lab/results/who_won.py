@@ -38,18 +38,27 @@ class ComparedSetting:
     figures: Mapping[str, Mapping[int, float]]
 
 
-def verdicts(runs: Sequence[Run], metric: str | None = None, statistic: Statistic | None = None) -> list[Verdict]:
+def verdicts(
+    runs: Sequence[Run],
+    metric: str | None = None,
+    statistic: Statistic | None = None,
+    *,
+    without: str | None = None,
+) -> list[Verdict]:
     """For each setting in which at least two methods have a completed run: who won, or why nobody did.
 
     `metric`: None for the one that decides in each run. `statistic`: the number of a run; the last round if None.
+    `without`: a key in which the runs of a setting may differ, as in `group`.
     Runs that repeat another one must have been left out (`newest`).
     """
-    all_settings = settings([run for run in runs if run.completed], metric, statistic or Statistic())
+    all_settings = settings([run for run in runs if run.completed], metric, statistic or Statistic(), without)
     methods = sum(len(comparable(setting.figures)[0]) for setting in all_settings)
     return [_verdict(setting, standing(setting.figures, methods), methods) for setting in all_settings]
 
 
-def settings(runs: Sequence[Run], metric: str | None, statistic: Statistic) -> list[ComparedSetting]:
+def settings(
+    runs: Sequence[Run], metric: str | None, statistic: Statistic, without: str | None = None
+) -> list[ComparedSetting]:
     """The settings in which at least two methods have a figure of a metric of which more or less is better."""
     all_settings = []
     for name, decided in (by_headline(runs) if metric is None else {metric: list(runs)}).items():
@@ -57,7 +66,7 @@ def settings(runs: Sequence[Run], metric: str | None, statistic: Statistic) -> l
             require_direction(name)
         except FedstrideError:
             continue
-        groups = group(decided)
+        groups = group(decided, without=without)
         for setting in dict.fromkeys(run_group.setting for run_group in groups):
             figures = {
                 run_group.method: _by_seed(run_group, name, statistic)

@@ -237,8 +237,65 @@ def test_a_key_in_which_the_runs_do_not_differ_cannot_be_tuned(tmp_path: Path) -
     runs = [load(make(tmp_path / f"{lr}", config(f"client.lr={lr}"), [0.5])) for lr in (0.1, 0.2)]
     with pytest.raises(ConfigError, match=r"do not differ in 'client.lrr'.*Did you mean 'client.lr'"):
         tables.compare(runs, "test/accuracy", tune="client.lrr")
-    with pytest.raises(ConfigError, match="remove --target"):
+    with pytest.raises(ConfigError, match="remove --target, or name --by"):
         tables.compare(runs, "test/accuracy", Statistic(target=0.4), tune="client.lr")
+
+
+def held_out(tmp_path: Path) -> list[Run]:
+    """Two methods with three seeds and two rates: by the clients' examples 0.1 is best, by the test set 0.01."""
+    figures = {
+        ("fedavg", 0.01): (0.80, 0.60), ("fedavg", 0.1): (0.70, 0.75),
+        ("fednnnn", 0.01): (0.90, 0.85), ("fednnnn", 0.1): (0.85, 0.80),
+    }  # fmt: skip
+    return [
+        load(
+            make(
+                tmp_path / f"{name}-{lr}-{seed}",
+                config(f"strategy={name}", f"client.lr={lr}", f"seed={seed}"),
+                [0.3, test + (0.002 if name == "fednnnn" else 0.001) * seed],
+                extra=lambda t, local=local: {"local/accuracy": local if t == 2 else 0.99},
+            )
+        )
+        for (name, lr), (test, local) in figures.items()
+        for seed in (1, 2, 3)
+    ]
+
+
+def test_a_tuned_value_is_chosen_by_another_metric_than_the_one_shown(tmp_path: Path) -> None:
+    """As on examples that the clients hold out: the test set then chooses nothing."""
+    runs = held_out(tmp_path)
+    made = tables.compare(runs, "test/accuracy", tune="client.lr", by="local/accuracy")
+    assert made.grid().rows == [["fedavg", "70.20 ± 0.10 (lr=0.1)"], ["fednnnn", "90.40 ± 0.20 (lr=0.01)"]]
+    assert made.remarks[0] == "each method has the client.lr of 0.01, 0.1 with the best mean of local/accuracy"
+    shown = tables.compare(runs, "test/accuracy", tune="client.lr")
+    assert {cell.chosen for cell in shown.cells.values()} == {"lr=0.01"}
+    smaller = tables.compare(runs, "test/accuracy", tune="client.lr", by="test/loss")
+    assert {cell.chosen for cell in smaller.cells.values()} == {"lr=0.01"}
+
+
+def test_rounds_to_a_target_are_compared_at_a_value_that_another_metric_chose(tmp_path: Path) -> None:
+    made = tables.compare(
+        held_out(tmp_path), "test/accuracy", Statistic(target=0.7), tune="client.lr", by="local/accuracy"
+    )
+    assert {place[0]: (cell.chosen, cell.mean) for place, cell in made.cells.items()} == {
+        "fedavg": ("lr=0.1", 2.0), "fednnnn": ("lr=0.01", 2.0),
+    }  # fmt: skip
+
+
+def test_a_metric_that_no_run_has_cannot_choose(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no completed run has the metric 'local/acuracy'.*'local/accuracy'"):
+        tables.compare(held_out(tmp_path), "test/accuracy", tune="client.lr", by="local/acuracy")
+
+
+def test_who_won_is_said_only_if_the_figures_did_not_choose_the_values(tmp_path: Path, call: Call) -> None:
+    held_out(tmp_path / "runs")
+    code, _, err = call("table", tmp_path / "runs", "--tune", "client.lr")
+    assert code == 0
+    assert "won against" not in err
+    code, out, err = call("table", tmp_path / "runs", "--tune", "client.lr", "--by", "local/accuracy")
+    assert code == 0
+    assert "70.20 ± 0.10 (lr=0.1)" in out
+    assert "fednnnn won against fedavg by 20.20 percentage points of test accuracy" in err
 
 
 def test_keys_are_shortened_if_unambiguous() -> None:
@@ -424,6 +481,7 @@ def test_the_command_prints_the_table_and_writes_remarks_to_stderr(tmp_path: Pat
         (["RUNS", "--metric", "tset/loss"], "Did you mean 'test/loss'"),
         (["RUNS", "--last", "3", "--best"], "exclude each other"),
         (["RUNS", "--format", "html"], "'text', 'markdown', 'csv', 'latex'"),
+        (["RUNS", "--by", "local/accuracy"], "name it, as in --tune client.lr"),
         (["RUNS", "--paper", "fednnnn/table"], "Did you mean 'fednnnn/table5'"),
         (["RUNS", "--paper", "fednnnn/table2", "--target", "0.9"], "remove --metric, --target and --tune"),
     ],
