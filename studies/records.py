@@ -2,12 +2,13 @@
 
     uv run python studies/records.py pack runs/reproduce-fednnnn-table2 docs/records/fednnnn-table2
     uv run python studies/records.py pack runs/fig2 docs/records/two_d_lrd-fig2 20
+    uv run python studies/records.py pack runs/together docs/records/together.tar.xz
     uv run python studies/records.py unpack docs/records/fednnnn-table2 runs/records
 
 A run becomes NAME.tar.xz with its configuration, its metrics and how it ended; folders of the machine on which it
-ran are left out. The same run gives the same bytes. With a number, of a run of thousands of rounds, the rows of
-every 20th round and of the last one are kept. What is unpacked is read by `fedstride table`, `plot` and
-`report`.
+ran are left out. Where the second name ends with .tar.xz, all runs together become this file: many short runs are
+small then. The same runs give the same bytes. With a number, of a run of thousands of rounds, the rows of every
+20th round and of the last one are kept. What is unpacked is read by `fedstride table`, `plot` and `report`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import io
 import json
 import sys
 import tarfile
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from fedstride.files.chained_lines import chained
 from lab.results.run_folders import METRICS, STATUS, Run, find_runs
@@ -25,6 +27,7 @@ from server_app.config.compose import to_yaml
 
 CONFIG = "config.yaml"
 FILES = (CONFIG, METRICS, STATUS)
+SUFFIX = ".tar.xz"
 
 
 def files_of(run: Run, every: int) -> dict[str, bytes]:
@@ -44,33 +47,43 @@ def files_of(run: Run, every: int) -> dict[str, bytes]:
 
 def pack(runs: Path, to: Path, every: int = 1) -> list[Path]:
     """Write the records of all completed runs below a folder; what is there already is left as it is."""
-    to.mkdir(parents=True, exist_ok=True)
-    written = []
-    for run in find_runs([runs])[0]:
-        path = to / f"{run.folder.name}.tar.xz"
-        if not run.completed or path.exists():
-            continue
-        with tarfile.open(path, "x:xz", preset=9) as archive:
-            for name, content in files_of(run, every).items():
-                entry = tarfile.TarInfo(name)
-                entry.size, entry.mode = len(content), 0o644
-                archive.addfile(entry, io.BytesIO(content))
-        written.append(path)
-    return written
+    completed = [run for run in find_runs([runs])[0] if run.completed]
+    if to.name.endswith(SUFFIX):
+        archives = {to: {str(run.folder.resolve().relative_to(runs.resolve())): run for run in completed}}
+    else:
+        archives = {to / f"{run.folder.name}{SUFFIX}": {"": run} for run in completed}
+    new = {path: runs_of for path, runs_of in archives.items() if not path.exists()}
+    for path, runs_of in new.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, runs_of, every)
+    return list(new)
+
+
+def _write(path: Path, runs: Mapping[str, Run], every: int) -> None:
+    """Each run in its folder of the archive; the same files of all runs follow each other, so it becomes small."""
+    contents = {folder: files_of(run, every) for folder, run in sorted(runs.items())}
+    with tarfile.open(path, "x:xz", preset=9) as archive:
+        for name in FILES:
+            for folder, files in contents.items():
+                entry = tarfile.TarInfo(str(PurePosixPath(folder, name)))
+                entry.size, entry.mode = len(files[name]), 0o644
+                archive.addfile(entry, io.BytesIO(files[name]))
 
 
 def unpack(records: Path, to: Path) -> list[Path]:
-    """Write each of these records as a run folder below `to`. Raises FileExistsError if there is one already."""
+    """Write each run of these records as a run folder below `to`. Raises FileExistsError if there is one."""
     folders = []
-    for path in sorted(records.rglob("*.tar.xz")):
-        folder = to / path.relative_to(records).parent / path.name.removesuffix(".tar.xz")
-        folder.mkdir(parents=True)
+    for path in sorted(records.rglob(f"*{SUFFIX}")):
+        below = to / path.relative_to(records).parent / path.name.removesuffix(SUFFIX)
         with tarfile.open(path) as archive:
-            for name in FILES:
-                content = archive.extractfile(name)
-                assert content is not None
-                (folder / name).write_bytes(content.read())
-        folders.append(folder)
+            names = [name for name in archive.getnames() if PurePosixPath(name).name == CONFIG]
+            for of_run in (PurePosixPath(name).parent for name in names):
+                (below / of_run).mkdir(parents=True)
+                for name in FILES:
+                    content = archive.extractfile(str(of_run / name))
+                    assert content is not None
+                    (below / of_run / name).write_bytes(content.read())
+                folders.append(below / of_run)
     return folders
 
 

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 from desk import play
+from folders import config, make
 from scripts import ROOT, loaded
 
 from lab.results.run_folders import find_runs
@@ -58,13 +59,30 @@ def test_of_a_long_run_the_rows_of_some_rounds_are_kept(records: ModuleType, tmp
     assert str(tmp_path).encode() not in (more.folder / "config.yaml").read_bytes()
 
 
+def test_many_runs_in_one_file(records: ModuleType, tmp_path: Path) -> None:
+    """In folders of the same names, as sweeps over partitions make them."""
+    for place, accuracy in (("a", 0.5), ("b", 0.6)):
+        for seed in (1, 2):
+            make(tmp_path / f"runs/{place}/run-{seed}", config(f"seed={seed}"), [accuracy + seed / 100])
+    make(tmp_path / "runs/b/failed", config("seed=3"), [0.1], state="failed", reason="no client")
+    kept = tmp_path / "kept/together.tar.xz"
+    assert records.pack(tmp_path / "runs", kept) == [kept]
+    assert records.pack(tmp_path / "runs", kept) == []
+    [again] = records.pack(tmp_path / "runs", tmp_path / "again.tar.xz")
+    assert again.read_bytes() == kept.read_bytes()
+    folders = records.unpack(tmp_path / "kept", tmp_path / "back")
+    assert folders == [tmp_path / "back/together" / name for name in ("a/run-1", "a/run-2", "b/run-1", "b/run-2")]
+    runs, _ = find_runs([tmp_path / "back"])
+    assert [run.rows[-1]["test/accuracy"] for run in runs] == [0.51, 0.52, 0.61, 0.62]
+
+
 def test_what_the_repository_keeps_can_be_read_and_is_small(records: ModuleType, tmp_path: Path) -> None:
     kept = ROOT / "docs/records"
     paths = sorted(kept.rglob("*.tar.xz"))
     if not paths:
         pytest.skip("no records are kept yet")
     assert sum(path.stat().st_size for path in paths) < 5_000_000
-    records.unpack(kept, tmp_path)
+    folders = records.unpack(kept, tmp_path)
     runs, remarks = find_runs([tmp_path])
-    assert len(runs) == len(paths) and remarks == []
+    assert len(runs) == len(folders) >= len(paths) and remarks == []
     assert all(run.completed for run in runs)
