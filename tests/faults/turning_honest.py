@@ -1,6 +1,6 @@
 """One of five clients attacks for some rounds and is honest from then on. Prints the table of docs/faults.md.
 
-uv run python tests/faults/turning_honest.py [STRATEGY ...] [KEY=VALUE ...]
+uv run python tests/faults/turning_honest.py [STRATEGY ...] [KEY=VALUE ...] [attacked=ROUNDS]
 
 A strategy whose state at the server is a sum of what clients say of changes keeps the error of such a client for
 ever. The accuracy is that of the model on the test set: at the end of the attack, some rounds later, and without
@@ -30,11 +30,12 @@ from server_app.config.compose import compose
 STRATEGIES = {"scaffold": (), "feddyn": ("client.lr=0.05",)}  # with 0.1 FedDyn is unsteady without an attack, too
 SETTINGS = ("model=mlp", "clients=5", "evaluate_every=1")
 ROUNDS = 10
-"""So many rounds the client attacks."""
+"""So many rounds the client attacks, if no other number is given."""
 
 AFTER = (0, 1, 5, 10, 20)
 """Rounds after the last attack whose accuracy is printed."""
 
+LONGER = "attacked="
 SEEDS = (1, 2, 3)
 HOSTILE = 0  # the client's id
 LONGEST = 4.5  # times its own length: a little less than what the screening admits
@@ -178,16 +179,16 @@ def play(strategy: str, attack: str | None, folder: Path, *more: str, rounds: in
     )
 
 
-def table(strategies: Sequence[str], more: Sequence[str], folder: Path) -> Iterator[str]:
-    """The lines of the Markdown table: means over the seeds."""
+def table(strategies: Sequence[str], more: Sequence[str], attacked: int, folder: Path) -> Iterator[str]:
+    """The lines of the Markdown table: means over the seeds, after so many rounds of an attack."""
     yield "| strategy | attack | " + " | ".join(f"{n} rounds after" for n in AFTER) + " | undisturbed | worst |"
     yield "|---" * (len(AFTER) + 4) + "|"
     for strategy in strategies:
-        whole = [play(strategy, None, folder, *more, f"seed={seed}").accuracy for seed in SEEDS]
+        whole = [play(strategy, None, folder, *more, f"seed={seed}", rounds=attacked).accuracy for seed in SEEDS]
         undisturbed = [each[-1] for each in whole]
         for attack in ATTACKS:
-            runs = [play(strategy, attack, folder, *more, f"seed={seed}") for seed in SEEDS]
-            found = [[run.accuracy[ROUNDS + n] for n in AFTER] for run in runs]
+            runs = [play(strategy, attack, folder, *more, f"seed={seed}", rounds=attacked) for seed in SEEDS]
+            found = [[run.accuracy[attacked + n] for n in AFTER] for run in runs]
             cells = [f"{np.mean(each):.3f}" for each in zip(*found, strict=True)]
             worst = max(one - each[-1] for one, each in zip(undisturbed, found, strict=True))
             rejected = (
@@ -202,8 +203,10 @@ def main() -> None:
     given = sys.argv[1:]
     logging.getLogger("flwr").setLevel(logging.ERROR)
     strategies = [each for each in given if "=" not in each] or list(STRATEGIES)
+    attacked = [int(each.removeprefix(LONGER)) for each in given if each.startswith(LONGER)] or [ROUNDS]
+    more = [each for each in given if "=" in each and not each.startswith(LONGER)]
     with tempfile.TemporaryDirectory() as folder:
-        for line in table(strategies, [each for each in given if "=" in each], Path(folder)):
+        for line in table(strategies, more, attacked[-1], Path(folder)):
             print(line, flush=True)
 
 
