@@ -80,11 +80,9 @@ def _joined(parts: Iterator[tuple[np.ndarray, Rows]], spec: Spec, source: Path) 
 
 
 def _of_files(source: Path, spec: Spec) -> Unlabelled:
-    suffixes = folders.SUFFIXES.get(spec.inputs.kind)
-    if suffixes is None:
+    if spec.inputs.kind not in folders.SUFFIXES:
         raise DataError(f"{source} cannot be read as examples of kind {spec.inputs.kind}: {_possible(spec)}")
     files = files_in(source) if source.is_dir() else [source]
-    folders.check_names(files, suffixes)
     if not files:
         raise DataError(f"{source} contains no examples: it is empty")
     return Unlabelled(folders.READERS[spec.inputs.kind](files, spec), [file.name for file in files], "file")

@@ -191,6 +191,19 @@ def test_files_of_other_names_are_counted_too(tmp_path: Path) -> None:
     assert "must be a file whose name ends with .png, .jpg, .jpeg, .dcm, .nii, .nii.gz" in text
 
 
+def test_other_names_do_not_hide_what_is_wrong_with_images(tmp_path: Path) -> None:
+    """Whatever order the names have: all faults are said at once."""
+    data = class_folder(tmp_path / "data", {"no": 2, "yes": 2}, (1, 6, 8))
+    for name in ("no/Thumbs.db", "yes/readme.txt", "no/a.png", "yes/zz.PNG"):
+        written(data / name, "text")
+    Image.new("CMYK", (8, 6)).save(data / "no/z.jpg")
+    (data / "yes/more.png").mkdir()
+    text = refused(data, task())
+    assert "6 of 10 files cannot be used: 3 with other names (no/Thumbs.db, yes/more.png, yes/readme.txt)" in text
+    assert "2 with no readable image (no/a.png, yes/zz.PNG), 1 with another mode (no/z.jpg)" in text
+    assert "move it out of the folder" in text and "task.convert" in text and "get it again" in text
+
+
 def test_recordings_too(tmp_path: Path) -> None:
     spec = Spec(Inputs(Kind.SIGNAL, (1, 6)), 2, scale=32_768.0, reading=Reading(rate=8000))
     for number, rate in enumerate((8000, 7999, 44100)):

@@ -17,7 +17,6 @@ from ..checks import quoted
 from ..reader_result import ReaderResult
 from ..tables import table_file
 from . import images, sounds, texts
-from .many_files import FileError, joined
 
 SUFFIXES: Mapping[Kind, tuple[str, ...]] = {
     Kind.IMAGE: images.SUFFIXES,
@@ -44,7 +43,7 @@ def possible(spec: Spec) -> bool:
 def labelled_files(source: Path, spec: Spec) -> list[tuple[Path, int]]:
     """The files of all examples with their classes, class by class and sorted by name.
 
-    Raises DataError if a folder is not a layout of this task, or if the classes or files are not what it needs.
+    Raises DataError if a folder is not a layout of this task, or if the classes are not what it needs.
     """
     if not possible(spec):
         what = f"of kind {spec.inputs.kind}" if spec.classes else f"with {spec.target} to predict"
@@ -52,14 +51,11 @@ def labelled_files(source: Path, spec: Spec) -> list[tuple[Path, int]]:
             f"data = {str(source)!r} is a folder, but examples {what} must be in one file: .npz"
             + (f", {', '.join(table_file.SUFFIXES)}" if table_file.possible(spec) else "")
         )
-    suffixes = SUFFIXES[spec.inputs.kind]
-    labelled = [(file, label) for label, folder in _classes(source, spec) for file in files_in(folder)]
-    check_names([file for file, _ in labelled], suffixes)
-    return labelled
+    return [(file, label) for label, folder in _classes(source, spec) for file in files_in(folder)]
 
 
 def read(source: Path, files: Sequence[tuple[Path, int]], spec: Spec) -> ReaderResult:
-    """The examples in the files. Raises DataError for one that does not fit the task."""
+    """The examples in the files. Raises DataError for those that do not fit the task, also by their names."""
     if not files:
         raise DataError(f"{source} contains no examples in its subfolders")
     x = READERS[spec.inputs.kind]([file for file, _ in files], spec)
@@ -107,14 +103,3 @@ def _needed(source: Path, spec: Spec) -> str:
         f"one for each of the task's {spec.classes} classes; create an empty subfolder for a class without "
         "examples on this node"
     )
-
-
-def check_names(files: Sequence[Path], suffixes: tuple[str, ...]) -> None:
-    """Raise DataError for any other kind of file; no file is skipped."""
-    wrong = [file for file in files if not file.name.lower().endswith(suffixes) or not file.is_file()]
-    if wrong:
-        needed = f"it must be a file whose name ends with {', '.join(suffixes)}"
-        raise joined(
-            [(file, FileError("other names", f"{file} cannot be an example: {needed}", "")) for file in wrong],
-            len(files),
-        )

@@ -46,7 +46,7 @@ def read(files: Sequence[Path], spec: Spec) -> np.ndarray:
     """
     x = np.empty((len(files), *spec.inputs.shape), np.uint8 if spec.scale == WHITE else np.float32)
     shape, reading = spec.inputs.shape, spec.reading
-    for row, pixels in enumerate(each_of(files, lambda file: _pixels(file, shape, reading))):
+    for row, pixels in enumerate(each_of(files, SUFFIXES, lambda file: _pixels(file, shape, reading))):
         x[row] = pixels if spec.scale == WHITE else pixels * (spec.scale / WHITE)
     return x
 

@@ -24,15 +24,17 @@ class FileError(DataError):
         self.kind, self.remedy = kind, remedy
 
 
-def each_of(files: Sequence[Path], read: Callable[[Path], Read]) -> Iterator[Read]:
+def each_of(files: Sequence[Path], suffixes: tuple[str, ...], read: Callable[[Path], Read]) -> Iterator[Read]:
     """What `read` returns for each file. All files are read, so that a fault of one does not hide those of others.
 
-    Raises DataError behind the last one: that of the file if one alone does not fit, else one with the number of
-    files of each kind of fault, the names of a few, and what to do.
+    No file is skipped: one whose name does not end with one of `suffixes` has a fault, too. Raises DataError
+    behind the last one: that of the file if one alone does not fit, else one with the number of files of each kind
+    of fault, the names of a few, and what to do.
     """
     faults: list[tuple[Path, DataError]] = []
     for file in files:
         try:
+            _check_name(file, suffixes)
             content = read(file)
         except DataError as error:
             faults.append((file, error))
@@ -40,10 +42,16 @@ def each_of(files: Sequence[Path], read: Callable[[Path], Read]) -> Iterator[Rea
             if not faults:
                 yield content
     if faults:
-        raise joined(faults, len(files))
+        raise _joined(faults, len(files))
 
 
-def joined(faults: Sequence[tuple[Path, DataError]], count: int) -> DataError:
+def _check_name(file: Path, suffixes: tuple[str, ...]) -> None:
+    if not file.name.lower().endswith(suffixes) or not file.is_file():
+        needed = f"it must be a file whose name ends with {', '.join(suffixes)}"
+        raise FileError("other names", f"{file} cannot be an example: {needed}; move it out of the folder", "")
+
+
+def _joined(faults: Sequence[tuple[Path, DataError]], count: int) -> DataError:
     """One error for the faults of some of `count` files."""
     if len(faults) == 1:
         return faults[0][1]

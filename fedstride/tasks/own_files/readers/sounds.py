@@ -35,7 +35,7 @@ def _signals(files: Sequence[Path], spec: Spec) -> np.ndarray:
         raise ConfigError(f"recordings are read with one channel, but the task has {channels}; use an .npz file")
     x = np.empty((len(files), 1, samples), np.int16 if spec.scale == FULL_SCALE else np.float32)
     rate = spec.reading.rate
-    for row, signal in enumerate(each_of(files, lambda file: fitted(samples_of(file, rate), samples))):
+    for row, signal in enumerate(each_of(files, SUFFIXES, lambda file: fitted(samples_of(file, rate), samples))):
         x[row, 0] = signal if spec.scale == FULL_SCALE else signal * (spec.scale / FULL_SCALE)
     return x
 
@@ -48,6 +48,6 @@ def _frames(files: Sequence[Path], spec: Spec) -> np.ndarray:
     )  # those after the last frame do not count
     x = np.empty((len(files), frames, bands), np.float32)
     rate = spec.reading.rate
-    for row, signal in enumerate(each_of(files, lambda file: fitted(samples_of(file, rate), samples))):
+    for row, signal in enumerate(each_of(files, SUFFIXES, lambda file: fitted(samples_of(file, rate), samples))):
         x[row] = log_mel(signal / FULL_SCALE)
     return x

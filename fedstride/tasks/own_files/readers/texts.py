@@ -20,7 +20,7 @@ def read(files: Sequence[Path], spec: Spec) -> np.ndarray:
 
     Raises DataError, with the file, for one that is empty or not UTF-8.
     """
-    return tokens(each_of(files, _text), spec.inputs.shape[0], spec.inputs.vocabulary)
+    return tokens(each_of(files, SUFFIXES, _text), spec.inputs.shape[0], spec.inputs.vocabulary)
 
 
 def _text(file: Path) -> str:
