@@ -203,7 +203,7 @@ FORMS = {
 
 def _table(path: Path) -> dict[str, Any]:
     try:
-        table = tomllib.loads(path.expanduser().read_text(encoding="utf-8"))
+        table = tomllib.loads(path.expanduser().read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"--serverapp-config {path} cannot be read: {str(error).splitlines()[0]}") from error
     for key, value in table.items():

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from confinement import KNOWN
-from fedstride.errors import ConfigError, nearest
+from fedstride.errors import ConfigError
 from fedstride.files import private_files
+from fedstride.files.toml_file import read_toml
 from fedstride.noise.gaussian_mechanism import CLIPPING_NORMS, NOISE_MULTIPLIERS
 from fedstride.tasks.data_toml.site import SUFFIX, SiteData, read_site
 from fedstride.tasks.statistics.description import MIN_ROWS
@@ -103,7 +103,7 @@ def read_policy(path: Path | None) -> Policy:
     """The policy in this file; without one, the defaults. Raises ConfigError for what is not allowed."""
     if path is None:
         return Policy()
-    values = _table(path, "policy", {setting.name for setting in fields(Policy)})
+    values = _table(path, "policy", [setting.name for setting in fields(Policy)])
     whose = _whose(path, values)
     confine = values.get("confine", IF_POSSIBLE)
     if confine not in CONFINE:
@@ -152,21 +152,10 @@ def read_data(given: Path) -> SiteData:
     return site
 
 
-def _table(path: Path, what: str, allowed: set[str]) -> dict[str, Any]:
-    """The keys in a file of TOML. Raises ConfigError for others, and if it cannot be read."""
+def _table(path: Path, what: str, allowed: Sequence[str]) -> dict[str, Any]:
+    """The values of a file that only root and this node's user can change. Raises ConfigError as `read_toml`."""
     check_owner(path, f"the {what} file")
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"the {what} file {path} cannot be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"the {what} file {path} is not TOML: {reason}") from None
-    for key in values:
-        if key not in allowed:
-            likely = nearest(key, sorted(allowed)) or sorted(allowed)
-            raise ConfigError(f"{path}: it has no key {key[:60]!r}; allowed are {', '.join(likely)}")
-    return values
+    return read_toml(path, f"the {what} file", allowed)
 
 
 def check_owner(path: Path, what: str) -> None:

@@ -126,6 +126,29 @@ def test_what_is_not_as_the_file_says_is_no_number(tmp_path: Path, cell: str, fi
         read(tmp_path, cell, file)
 
 
+@pytest.mark.parametrize(
+    ("cell", "column", "said"),
+    [
+        ("85,8 kg", "", 'say unit = "kg" of its column in the data file'),
+        ("85,8 kg", 'unit = "lb"', 'say unit = "kg" of its column in the data file'),
+        ("12 %", "", 'say unit = "%" of its column in the data file'),
+        (
+            "1.234,5 mg",
+            "",
+            r'say unit = "mg" .* and in \[file\] decimal = "," and thousands',
+        ),
+        ("85.8", "", "write it with a decimal point and without separators|say in"),
+        ("< 0,3", "", "say what such a cell stands for"),
+        ("31.12.1999", "", "if it is a date"),
+        ("eins, zwei", "", "a text that is no value belongs to missing"),
+    ],
+)
+def test_what_to_say_where_the_file_says_a_part_already(tmp_path: Path, cell: str, column: str, said: str) -> None:
+    with pytest.raises(DataError, match=said) as raised:
+        read(tmp_path, cell, 'decimal = ","', column)
+    assert "in this file, decimal = ','" in str(raised.value) and "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize("unit", ['unit = ""', "unit = 5", 'unit = "1/min"'])
 def test_what_no_unit_can_be(tmp_path: Path, unit: str) -> None:
     with pytest.raises(ConfigError, match=r"column 'mass': unit = .* must be what stands behind its numbers"):

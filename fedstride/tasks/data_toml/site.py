@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError, nearest
+from ...errors import ConfigError
 from ...files import atomic
+from ...files.toml_file import read_toml
 from ..evaluation.holdout import KEY_BYTES, key_of
 from ..spec import Spec
 from .dictionary import FOLDERS, SOUND, AllowedCells, Dictionary
@@ -150,17 +150,7 @@ def _described(given: Path, values: Mapping[str, Any]) -> SiteData:
 
 
 def _values(path: Path) -> dict[str, Any]:
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"the data file {path} cannot be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"the data file {path} is not TOML: {' '.join(str(error).split())}") from None
-    for key in values:
-        if key not in KEYS:
-            likely = nearest(key, KEYS) or KEYS
-            raise ConfigError(f"{path}: it has no key {key[:60]!r}; allowed are {', '.join(likely)}")
-    return values
+    return read_toml(path, "the data file", KEYS)
 
 
 def _dictionary(values: Mapping[str, Any]) -> Dictionary | None:

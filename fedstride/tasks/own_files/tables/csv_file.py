@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ....errors import DataError
-from ...data_toml.file_form import FileForm
+from ...data_toml.file_form import COMMA, FileForm
 from ...forms import csv_rows
+from .number_formats import with_point
 from .rows import RowDigests, Rows, in_chunks, positions
 
 SUFFIXES = (".csv", ".csv.gz")
@@ -21,6 +22,8 @@ def read(path: Path, columns: Sequence[str], form: FileForm = COMMON) -> Iterato
     for a file that is damaged.
     """
     names, rows = _opened(path, form)
+    if not form.header and not set(columns) <= set(names):
+        _check_header(path, names)
     wanted, digests = positions(path, names, columns), RowDigests(names)
     for chunk in in_chunks(rows):
         for line, row in chunk:
@@ -30,6 +33,17 @@ def read(path: Path, columns: Sequence[str], form: FileForm = COMMON) -> Iterato
                 )
         cells = {name: [row[at] for _, row in chunk] for name, at in zip(columns, wanted, strict=True)}
         yield Rows(path, "line", [line for line, _ in chunk], cells, [digests.of(row) for _, row in chunk])
+
+
+def _check_header(path: Path, names: Sequence[str]) -> None:
+    """Raises DataError if the first row has an example's numbers and not names; its cells are not shown."""
+    numbers = sum(with_point(name) is not None or with_point(name, COMMA) is not None for name in names)
+    if 2 * numbers >= len(names):
+        raise DataError(
+            f"{path} seems to have no header: {numbers} of the {len(names)} cells of its first row are numbers, "
+            "and no names of columns; name the columns in its first row, or in [file] of the data file, as in "
+            f'header = ["age", "sex"], with {len(names)} names'
+        )
 
 
 def columns_in(path: Path, form: FileForm = COMMON) -> list[str]:

@@ -7,6 +7,7 @@ guessed.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -25,6 +26,7 @@ _UNIT = re.compile(r"(.*[0-9.,])\s*([^\s0-9.,+\-\"\\][^0-9\"\\]*)")
 _DATE = re.compile(
     r"(?:[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{1,2}([./-])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2}))(?:[ T].*)?"
 )
+_SAID = re.compile(r"(?P<cell>.*) \(in this file, decimal = (?P<decimal>'.')(?:, thousands = .*)?\)", re.DOTALL)
 MOST_SHOWN = 12
 """Characters of a unit that a message names."""
 
@@ -52,8 +54,19 @@ def with_point(text: str, decimal: str = POINT, thousands: str = "", unit: str =
     return number if _NUMBER.fullmatch(number) else None
 
 
+def unlike_the_file(cell: str, decimal: str, thousands: str) -> str:
+    """A cell that is no number as the site's data file says, with what it says: the text for a message."""
+    more = f", thousands = {thousands!r}" if thousands else ""
+    return f"{cell} (in this file, decimal = {decimal!r}{more})"
+
+
 def what_to_say(text: str) -> str:
-    """What in a site's data file would make this text a number, or that nothing does."""
+    """What in a site's data file would make this text a number, or that nothing does.
+
+    `text`: a cell, or what `unlike_the_file` makes of one.
+    """
+    if said := _SAID.fullmatch(text):
+        return _unit_to_say(said["cell"], ast.literal_eval(said["decimal"])) or what_to_say(said["cell"])
     text = _bare(text)
     if _COMPARED.match(text):
         return 'say what such a cell stands for, as in words = { "<5" = "2.5" } or missing = ["<5"] of its column'
@@ -62,14 +75,22 @@ def what_to_say(text: str) -> str:
     ways = list(dict.fromkeys(_ways(text)))
     if ways:
         return f"if it is a number, say in [file] of the data file {' or '.join(ways)}"
-    unit = _UNIT.fullmatch(text)
-    if unit and len(unit[2]) <= MOST_SHOWN and (with_point(unit[1]) or list(_ways(unit[1]))):
-        more = "" if with_point(unit[1]) else f", and in [file] {' or '.join(_ways(unit[1]))}"
-        return f'say unit = "{unit[2]}" of its column in the data file{more}'
-    return (
+    return _unit_to_say(text) or (
         "write it with a decimal point and without separators, or say in [file] of the data file how numbers are "
         "written; a text that is no value belongs to missing"
     )
+
+
+def _unit_to_say(text: str, decimal: str = POINT) -> str:
+    """What to say of a number with a unit; empty if the text is none. `decimal`: the data file says it already."""
+    unit = _UNIT.fullmatch(_bare(text))
+    if unit is None or len(unit[2]) > MOST_SHOWN:
+        return ""
+    ways = [] if with_point(unit[1], decimal) else list(_ways(unit[1]))
+    if not ways and not with_point(unit[1], decimal):
+        return ""
+    more = f", and in [file] {' or '.join(ways)}" if ways else ""
+    return f'say unit = "{unit[2]}" of its column in the data file{more}'
 
 
 def _ways(text: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...data_toml.file_form import POINT, YEAR, ColumnInFile, FileForm
 from ...forms.columns import alike
 from .cells import is_empty
-from .number_formats import with_point
+from .number_formats import unlike_the_file, with_point
 from .rows import Rows
 
 Read = Callable[[Path, Sequence[str]], Iterator[Rows]]
@@ -66,8 +66,7 @@ def _number(cell: str, form: FileForm, origin: ColumnInFile) -> str:
     """With a decimal point, without separators of thousands, in the task's unit; else a text that is no number."""
     text = with_point(cell, form.decimal, form.thousands, origin.unit)
     if text is None:
-        more = f", thousands = {form.thousands!r}" if form.thousands else ""
-        return f"{cell} (in this file, decimal = {form.decimal!r}{more})"
+        return unlike_the_file(cell, form.decimal, form.thousands)
     if not origin.is_scaled:
         return text
     value = float(text) * origin.factor + origin.offset
