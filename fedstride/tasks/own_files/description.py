@@ -6,14 +6,13 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from logging import WARNING
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import printable
-from ...flower.logs import log
+from ...flower.logs import to_site
 from ..data_toml.site import SiteData, read_form_of
 from ..inputs import Inputs, Kind
 from ..missing import ERROR, MEAN
@@ -55,6 +54,7 @@ def of_site(site: SiteData, spec: Spec, least: int, statistics: Path | None = No
     `loading.load` does.
     """
     spec = without_rules(spec)
+    those = files(site, spec)
     if spec.inputs.kind is Kind.TABLE and site.is_table:
         read = counted_faults.read(site, spec)
         examples, seen, unnamed, lines, readable = (
@@ -66,7 +66,7 @@ def of_site(site: SiteData, spec: Spec, least: int, statistics: Path | None = No
         )
     else:
         site.check(spec)
-        examples = examples_in(site, files(site, spec), spec)
+        examples = examples_in(site, those, spec)
         seen, unnamed, lines, readable = [Seen(column) for column in asked_of(spec)], 0, (), True
     if len(np.unique(examples.rows, axis=0)) < least:
         return Said(Description(least, few=True), lines)
@@ -91,7 +91,7 @@ def description(path: str | Path, spec: Spec) -> dict[str, Any]:
     site = read_form_of(resolved(path))
     said = of_site(replace(site, path=resolved(site.path)), spec, MIN_ROWS)
     for line in said.lines:
-        log(WARNING, "%s: %s", site.path, printable(line))
+        to_site(str(path), printable(line))
     return said.description.flatten()
 
 
