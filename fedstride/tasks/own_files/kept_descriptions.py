@@ -29,10 +29,10 @@ DESCRIBED, VALUES = "described.json", "described-values.json"
 def repeated(
     folder: Path, examples: ReaderResult, spec: Spec, seen: Sequence[Seen], least: int
 ) -> tuple[int, list[Told]]:
-    """The same, of rows that were described before where fewer than `least` of them differ
-    (`column_statistics.py`).
+    """The number of rows, and what may be said of each column without its moments.
 
-    A column of which only a few values have come or gone is described as before, too, as one of the number of rows
+    Where fewer than `least` rows differ from those of an answer that is kept in `folder`, it is that answer. A
+    column of which only a few values have come or gone is described as before, too, as one of the number of rows
     that is said now: an answer never has more values than rows.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
