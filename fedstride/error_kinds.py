@@ -21,7 +21,7 @@ class ErrorKind(StrEnum):
     SETTING = "a setting of the message cannot be used at this node"
     DATA = "the data of this node cannot be read, or do not fit"
     CHANGED_DATA = "this node's data are not those with which it began the run; allow=[changed_data] goes on"
-    FEW_ROWS = "this node has fewer rows for this than its policy demands"
+    FEW_ROWS = "this node has fewer rows for this than min_rows in its policy demands"
     POLICY = "the policy of this node does not allow this"
     UNTRUSTED = "this node does not trust the app"
     MESSAGE = "the message is not one that this node can process"

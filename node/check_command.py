@@ -10,6 +10,7 @@ from .node_command import check_data, checked, folders_of, reader_of
 from .policy import in_words
 from .policy.file_access import Access, superlink_of
 from .processes.message_processes import Processes
+from .processes.site_rows import Counted
 from .settings import read
 
 
@@ -31,7 +32,18 @@ def run(arguments: Sequence[str], say: Callable[[str], None]) -> None:
         return
     processes.start()
     try:
-        rows = check_data(reader)
+        counted = check_data(reader)
     finally:
         processes.close()
-    say("the data are not looked at" if rows is None else f"the data: {rows} rows, all as the data file says")
+    say("the data are not looked at" if counted is None else _of_rows(counted, settings.policy.min_rows))
+
+
+def _of_rows(counted: Counted, least: int) -> str:
+    """What is said of data that can be read. A number below `least` is not said, as nowhere else."""
+    if counted.ids >= least:
+        return f"the data: {counted.rows} rows, all as the data file says"
+    what = "rows" if counted.ids == counted.rows else "ids"
+    return (
+        f"the data: below {least} {what}, all as the data file says; this node will refuse to train, since its "
+        f"policy demands at least min_rows = {least}: add {what}, or lower min_rows in the file of the policy"
+    )

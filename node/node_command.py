@@ -31,7 +31,7 @@ from .policy.policy_file import DEMANDED
 from .policy.resource_limits import sees_processes
 from .processes.message_processes import DiedError, Processes
 from .processes.output import ProcessOutputs
-from .processes.site_rows import ReadError, RowsReader
+from .processes.site_rows import Counted, ReadError, RowsReader
 from .settings import OFF, NodeSettings, read
 from .signed_runs.message_checks import signed_runs
 from .signed_runs.signers import members_of, signers_of
@@ -140,8 +140,8 @@ def reader_of(settings: NodeSettings, places: Access, processes: Processes) -> R
     )
 
 
-def check_data(reader: RowsReader | None) -> int | None:
-    """The number of rows of the site's data; None if its own file does not say what they are.
+def check_data(reader: RowsReader | None) -> Counted | None:
+    """How many rows the site's data have; None if its own file does not say what they are.
 
     Raises ConfigError, which is for the site's own people, if they are not as the file says.
     """

@@ -48,6 +48,7 @@ BEST = "best.safetensors"
 MODEL = "model.safetensors"
 STATUS = "status.json"
 TASK = "task.json"
+MEDIANS = "medians.txt"
 CHECKPOINT = "the checkpoint"
 
 FINAL = ("test/", *OF_EVALUATION)
@@ -116,6 +117,8 @@ class Records:
         for restored in (metrics, restored_clients(self.folder, checkpoint)):
             self._digests[restored.path.name] = restored.write()
         self.card.add(restored_clients(self.folder, checkpoint).rows)
+        if (medians := self.folder / MEDIANS).exists():
+            self.card.medians = medians.read_text(errors="replace").splitlines()
         if len(metrics.rows) <= checkpoint.server_round and (self.folder / CSV).exists():
             # It has the figures of the rows that are lost, and is written again from the others.
             atomic.write(free(self.folder / f"{CSV}.before"), (self.folder / CSV).read_bytes())
@@ -227,6 +230,12 @@ class Records:
         """Write how an example is prepared for the model: form, normalisation, classes."""
         self.card.spec = spec
         self._try(TASK, lambda: atomic.write_json(self.folder / TASK, spec.flatten()))
+
+    def write_medians(self, lines: Sequence[str]) -> None:
+        """Write what is known of the medians that replace missing cells, a line for each column; none: no file."""
+        self.card.medians = lines
+        if lines:
+            self._try(MEDIANS, lambda: atomic.write(self.folder / MEDIANS, "\n".join([*lines, ""]).encode()))
 
     def oldest_round(self, client: int) -> int | None:
         """The oldest round whose state of this client a kept checkpoint needs; None if there is no checkpoint."""

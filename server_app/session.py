@@ -77,6 +77,7 @@ class Outcome:
     folder: Path
     rows: list[Row]
     stopped: str | None = None  # why it ended before its last round
+    medians: Sequence[str] = ()  # what is known of those that replace missing cells
 
 
 def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prepared:
@@ -232,7 +233,7 @@ def run(
         if tracking is not None:
             tracking.close()
     records.close("completed", stopped)
-    return Outcome(records.folder, records.rows, stopped)
+    return Outcome(records.folder, records.rows, stopped, records.card.medians)
 
 
 def _execute(federation: Federation, prepared: Prepared, records: Records, done: int) -> str | None:
@@ -298,6 +299,7 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
         for level, lines in ((WARNING, unused), (INFO, medians)):
             for line in lines:
                 log(level, "%s", line)
+        records.write_medians(medians)
         spec = spec.with_statistics(known)
         roster.client_config = sent(spec)
     records.write_task(spec)

@@ -64,8 +64,9 @@ def check(
         sites, columns = _deployed(
             target, given, console, signature_of(signature, signing_key), key, nodes, expires
         )
+        own_lines: list[tuple[str, str]] = []  # each is in the log of its node
     else:
-        sites, columns = _here(given, console)
+        sites, columns, own_lines = _here(given, console)
     said = {site.name: site.said for site in sites if site.said is not None}
     reasons = [site.reason for site in sites if site.reason]
     outliers = differing_sites.outliers(said, columns)
@@ -76,15 +77,23 @@ def check(
         line(f"- {remark}")
     if said and not lines:
         line("nothing differs")
+    for name, remark in own_lines:  # not to standard output, which may be passed on: they may have cells
+        line(f"for the people of {name} only: {remark}", err=True)
     save(page.html(said, columns, outliers, lines, reasons), output)
     line(f"page: {output.resolve()}")
     if not said:
         raise typer.Exit(1)
 
 
-def _here(given: list[Override], console: Console) -> tuple[list[SiteAnswer], list[DescribedColumn]]:
-    """What the sites of a run on this machine say; those with files of their own have the names of these."""
+def _here(
+    given: list[Override], console: Console
+) -> tuple[list[SiteAnswer], list[DescribedColumn], list[tuple[str, str]]]:
+    """What the sites of a run on this machine say; those with files of their own have the names of these.
+
+    With lines for their people, each with the name of its site: what a node writes into its own log.
+    """
     from client_app.app import app
+    from fedstride.flower.logs import lines_to_sites
     from server_app import data_descriptions, session
     from server_app.config.compose import compose
     from server_app.config.variables import with_variables
@@ -100,11 +109,14 @@ def _here(given: list[Override], console: Console) -> tuple[list[SiteAnswer], li
     for note in prepared.notes:
         say(console, f"note: {note}")
     files = files_of(prepared.config)
-    sites = data_descriptions.ask(LocalGrid(app, prepared.config.clients, data=files), prepared)
+    with lines_to_sites() as own_lines:
+        sites = data_descriptions.ask(LocalGrid(app, prepared.config.clients, data=files), prepared)
     names = [Path(file).stem for file in files]
     if len(set(names)) == len(names) > 0:
         sites = [replace(site, name=names[site.client]) if site.client >= 0 else site for site in sites]
-    return sites, data_descriptions.columns_of(prepared.spec)
+        by_file = dict(zip(files, names, strict=True))
+        own_lines = [(by_file.get(file, file), text) for file, text in own_lines]
+    return sites, data_descriptions.columns_of(prepared.spec), own_lines
 
 
 def _deployed(

@@ -126,6 +126,8 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
                     )
                 if outcome.stopped:
                     say(console, f"stopped early: {outcome.stopped}")
+                for known in outcome.medians:
+                    say(console, f"note: {known}")
                 _report(console, prepared.config, outcome.folder, outcome.rows, comparisons)
             except STOPPED as error:
                 for comparison in comparisons:

@@ -118,6 +118,7 @@ def _train(prepared: Prepared, line: StatusLine) -> Result:
                 )
     except KeyboardInterrupt as error:
         _stopped(folders, error)
+    notes += outcome.medians
     notes += [f"stopped early: {outcome.stopped}"] if outcome.stopped else []
     result = Result(load_run(outcome.folder), notes)
     line.show(f"{result.title}: {outcome.folder}")

@@ -121,7 +121,8 @@ def _of_site(site: str, said: Description, asked: Sequence[DescribedColumn]) -> 
             yield f"{site}: {column.name}: categories that the run does not name: {count}; its own log has them"
         if column.predicted and column.categories and (BELOW in answer.counts):
             rare = [name for name, count in zip(column.categories, answer.counts, strict=True) if count == BELOW]
-            yield f"{site}: {column.name}: fewer than {said.min_rows} rows have {', '.join(rare)}"
+            classes = ", ".join(f"'{name}'" for name in rare)
+            yield f"{site}: {column.name}: classes with fewer than {said.min_rows} rows: {classes}"
         if answer.state == PRESENT and not answer.counts and column.binned:
             yield f"{site}: {column.name}: fewer than {said.min_rows} rows have a value"
 

@@ -46,6 +46,13 @@ class SiteRows(NamedTuple):
     held: Mapping[str, int]
 
 
+class Counted(NamedTuple):
+    """How many rows a site's data have, and how many ids if they have some, else rows: `min_rows` is of these."""
+
+    rows: int
+    ids: int
+
+
 class Described(NamedTuple):
     """A folder with what the site says of its data, for an app to hand on; and lines for the node's own log."""
 
@@ -73,19 +80,16 @@ class RowsReader:
         self._site, self._folder = site, folder
         self._shares, self._folds, self._min_rows = shares, folds, min_rows
         self._access, self._processes = access, processes
-        self._checked: tuple[str, int] = (
-            "",
-            0,
-        )  # a state of the data that is as the site's file says; their number
+        self._checked = "", Counted(0, 0)  # a state of the data that is as the site's file says
 
-    def check(self, seconds: float) -> int | None:
-        """The number of rows, if all are as the site's own file says; None if it says nothing of them.
+    def check(self, seconds: float) -> Counted | None:
+        """How many rows there are, if all are as the site's own file says; None if it says nothing of them.
 
         Raises ReadError if they are not, DiedError if this takes longer.
         """
         return self._check(self._state(), seconds)
 
-    def _check(self, state: str, seconds: float) -> int | None:
+    def _check(self, state: str, seconds: float) -> Counted | None:
         if self._site.dictionary is None:
             return None
         if self._checked[0] != state:
@@ -94,7 +98,7 @@ class RowsReader:
             if faults := answer["faults"]:
                 more = f"; and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
                 raise ReadError("; ".join(faults[:MOST_FAULTS]) + more)
-            self._checked = state, answer["rows"]
+            self._checked = state, Counted(answer["rows"], answer.get("ids", answer["rows"]))
         return self._checked[1]
 
     def of(self, form: Mapping[str, Any], seconds: float) -> SiteRows:

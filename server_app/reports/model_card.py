@@ -53,11 +53,13 @@ class Card:
     """What is known of a run for its card. `name`: of its folder.
 
     `spec`: the task, once it is known. `audit`: a membership test where the rows are; None: there is none.
+    `medians`: what is known of those that replace missing cells.
     """
 
     def __init__(self, config: Config, name: str) -> None:
         self.spec: Spec | None = None
         self.audit: Audit | None = None
+        self.medians: Sequence[str] = ()
         self._config, self._name, self._sites = config, name, Sites(config)
 
     def add(self, clients: Iterable[Row]) -> None:
@@ -75,6 +77,7 @@ class Card:
             state=state,
             values=sum(math.prod(array.shape) for array in arrays.values()),
             membership=self._membership(row, arrays) if state == "completed" else NOT_COMPLETED,
+            medians=self.medians,
         )
         return written(facts)
 
@@ -106,6 +109,7 @@ class CardFacts:
     state: str
     values: int
     membership: str
+    medians: Sequence[str] = ()
 
 
 def written(facts: CardFacts) -> str:
@@ -115,6 +119,7 @@ def written(facts: CardFacts) -> str:
         _about(facts),
         "## Trained on",
         _trained_on(facts),
+        *(["\n".join(f"- {_plain(line)}" for line in facts.medians)] if facts.medians else []),
         "## Figures",
         _figures(facts),
         *(["## Two models", _pairs(facts)] if facts.config.against else []),

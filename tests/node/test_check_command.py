@@ -51,6 +51,17 @@ def test_what_is_allowed_and_that_the_data_can_be_read(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("rows", "ids", "what"), [(7, 7, "rows"), (40, 9, "ids")])
+def test_that_a_site_with_few_rows_will_refuse_is_said(folder: Path, rows: int, ids: int, what: str) -> None:
+    cells = "".join(f"P{n % ids},{40 + n},male,no\n" for n in range(rows))
+    (folder / "patients.csv").write_text("name,age,sex,ill\n" + cells)
+    last = said(folder)[-1]
+    assert last.startswith(f"the data: below 10 {what}, all as the data file says; this node will refuse to train")
+    assert last.endswith(f"min_rows = 10: add {what}, or lower min_rows in the file of the policy")
+    assert str(ids) not in last.replace("10", "")
+
+
+@pytest.mark.slow
 def test_what_cannot_be_read_is_said_with_line_and_column(folder: Path) -> None:
     (folder / "patients.csv").write_text(CSV + "P50,-1,male,no\nP51,200,male,no\n")
     with pytest.raises(ConfigError, match=r"column 'age': 2 cells; the first: .*line 52, column 'age': '-1'"):

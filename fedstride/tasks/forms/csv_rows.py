@@ -39,6 +39,8 @@ def rows(
         name = "UTF-8" if encoding == "utf-8-sig" else encoding
         raise DataError(f"{path}, after line {last}: the bytes are not {name}; {repair}") from error
     except (OSError, EOFError, zlib.error) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the file itself may be as it should
+            raise DataError(f"{path} cannot be read: {error.strerror}") from error
         raise DataError(f"{path} is damaged or cannot be read: {error}; {repair}") from error
 
 

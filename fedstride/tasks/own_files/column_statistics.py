@@ -2,19 +2,22 @@
 
 Two answers that differ by a few rows would say what these rows contain. So an answer is kept with the rows of
 which it was made, and repeated until `min_rows` rows differ. It is of one column alone, over all rows of the file,
-whatever else a run asks for.
+whatever else a run asks for. Where enough rows differ, a column of which only a few values do is said as before
+(`kept_values.py`).
 
     <rows>/rows.npy         digests of the rows of which answers are made, sorted, uint8 (n, 16)
     <rows>/columns.json     {column: [count, mean, squares]}, and for a median [count, and bins as in a message]
+    <rows>/values.json      counts of the values of which each of these was made
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,9 +31,11 @@ from ..spec import Spec, Target
 from ..statistics.medians import cells_of, packed, unpacked
 from ..statistics.moments import AXES, Moments
 from ..statistics.over_sites import Report, measured, medians_of, of_examples
+from . import kept_values
+from .kept_values import Answered
 from .reader_result import ReaderResult
 
-COLUMNS, ROWS = "columns.json", "rows.npy"
+COLUMNS, ROWS, VALUES = "columns.json", "rows.npy", "values.json"
 OF_MEDIAN = "median\x1f"
 """Begins the key of a column's bins; no name of a column can contain this character."""
 
@@ -114,18 +119,48 @@ def _answers(
     answers = dict(
         zip(names, [*numbers, *([float(cells.counts.sum()), *packed([cells])] for cells in bins)], strict=True)
     )
-    new = {name: _unless_close(name, answers[name], kept, min_rows) for name in missing}
-    atomic.write(of.place / COLUMNS, json.dumps(of.answers | new, sort_keys=True).encode())
+    return _kept_now(of, {name: answers[name] for name in missing}, rows, spec, names, kept, max(min_rows, 1))
+
+
+def _kept_now(
+    of: KeptReport,
+    answers: Mapping[str, list[float]],
+    rows: ReaderResult,
+    spec: Spec,
+    names: Sequence[str],
+    kept: Sequence[KeptReport],
+    least: int,
+) -> dict[str, list[float]]:
+    """These answers, or earlier ones of columns of which only a few values have come or gone; kept from now on."""
+    salt = kept_values.salt_of(entry.place / VALUES for entry in kept)
+    values, new = _values(rows, spec, names, answers, salt), dict(answers)
+    before = [Answered(entry.answers, kept_values.read(entry.place / VALUES)) for entry in kept]
+    for name in answers:
+        with_values = [one for one in before if name in one.answers and one.answers[name][0] > 0]
+        if close := kept_values.close(name, values[name], with_values, least):
+            new[name], values[name] = close.answers[name], close.values[name]
+    kept_values.write(of.place / VALUES, salt, kept_values.read(of.place / VALUES) | values)
+    atomic.write(of.place / COLUMNS, json.dumps(of.answers | new, sort_keys=True).encode(), mode=0o600)
     return new
 
 
-def _unless_close(name: str, answer: list[float], kept: Sequence[KeptReport], min_rows: int) -> list[float]:
-    """The answer, or an earlier one of a column of which only a few filled cells have come or gone."""
-    for entry in kept:
-        before = entry.answers.get(name)
-        if before is not None and 0 < abs(before[0] - answer[0]) < min_rows:
-            return before
-    return answer
+def _values(
+    examples: ReaderResult, spec: Spec, names: Sequence[str], of: Collection[str], salt: int
+) -> dict[str, np.ndarray]:
+    """The counts of the values of these columns (`kept_values.py`); of rows with ids, an id's are one value."""
+    ids = None
+    if not np.array_equal(examples.rows, examples.contents):
+        ids = np.unique(examples.rows, axis=0, return_inverse=True)[1].ravel()
+    x = measured(examples.x, spec)
+    channels = next(axis for axis in range(x.ndim) if axis not in AXES[spec.inputs.kind])
+    inputs = np.moveaxis(x, channels, 0)
+    columns = [*inputs, *(examples.y.T if spec.target is Target.VALUES else ())]
+    columns += [examples.x[:, at] for at in medians_of(spec).values()]
+    return {
+        name: kept_values.counts_of(values, salt, ids)
+        for name, values in zip(names, columns, strict=True)
+        if name in of
+    }
 
 
 def of_rows(examples: ReaderResult, before: np.ndarray) -> ReaderResult | None:
@@ -224,8 +259,9 @@ def made(folder: Path, now: np.ndarray, kept: Sequence[KeptReport]) -> KeptRepor
     if known is not None:
         return known
     new.mkdir(mode=0o700, exist_ok=True)
-    atomic.write(new / COLUMNS, b"{}")
-    np.save(new / ROWS, now, allow_pickle=False)  # written last
+    atomic.write(new / COLUMNS, b"{}", mode=0o600)
+    np.save(content := io.BytesIO(), now, allow_pickle=False)
+    atomic.write(new / ROWS, content.getvalue(), mode=0o600)  # written last
     return KeptReport(new, now, {})
 
 

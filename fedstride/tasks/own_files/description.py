@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from logging import WARNING
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import printable
-from ...files import atomic
-from ...flower.logs import log
+from ...flower.logs import to_site
 from ..data_toml.site import SiteData, read_form_of
-from ..forms.columns import alike
 from ..inputs import Inputs, Kind
 from ..missing import ERROR, MEAN
 from ..reading import PREPARED_VARIABLE
@@ -25,19 +22,14 @@ from ..statistics.description import (
     BELOW,
     MIN_ROWS,
     PRESENT,
-    DescribedColumn,
     Description,
     Told,
     asked_of,
-    from_json,
-    of_categories,
-    of_numbers,
-    to_json,
 )
 from ..statistics.moments import AXES
 from ..statistics.over_sites import measured as without_indicators
 from ..statistics.over_sites import of_examples
-from . import column_statistics
+from . import column_statistics, column_values, kept_descriptions
 from .loading import examples_in, files, form, resolved
 from .reader_result import ReaderResult
 from .tables import counted_faults
@@ -45,9 +37,6 @@ from .tables.counted_faults import Seen
 
 ANSWER = "description.json"
 """The file of an answer that a node has made, in the folder that the app of the message gets."""
-
-DESCRIBED = "described.json"
-"""The file beside the moments of a set of rows (`column_statistics.py`) that has what was said of each column."""
 
 
 class Said(NamedTuple):
@@ -65,6 +54,7 @@ def of_site(site: SiteData, spec: Spec, least: int, statistics: Path | None = No
     `loading.load` does.
     """
     spec = without_rules(spec)
+    those = files(site, spec)
     if spec.inputs.kind is Kind.TABLE and site.is_table:
         read = counted_faults.read(site, spec)
         examples, seen, unnamed, lines, readable = (
@@ -76,14 +66,15 @@ def of_site(site: SiteData, spec: Spec, least: int, statistics: Path | None = No
         )
     else:
         site.check(spec)
-        examples = examples_in(site, files(site, spec), spec)
+        examples = examples_in(site, those, spec)
         seen, unnamed, lines, readable = [Seen(column) for column in asked_of(spec)], 0, (), True
     if len(np.unique(examples.rows, axis=0)) < least:
         return Said(Description(least, few=True), lines)
     if statistics is None:
-        rows, told = _answers(examples, spec, seen, least)
+        rows, values = column_values.of_rows(examples, spec)
+        told = [column_values.told(one, array, least) for one, array in zip(seen, values, strict=True)]
     else:
-        rows, told = _repeated(statistics, examples, spec, seen, least)
+        rows, told = kept_descriptions.repeated(statistics, examples, spec, seen, least)
     columns = told if site.is_of_any_form else _with_moments(told, examples, spec, seen, least, (site, statistics))
     columns = [_with_unknown(column, one, least) for column, one in zip(columns, seen, strict=True)]
     return Said(Description(least, False, rows, readable, unnamed, tuple(columns)), lines)
@@ -100,7 +91,7 @@ def description(path: str | Path, spec: Spec) -> dict[str, Any]:
     site = read_form_of(resolved(path))
     said = of_site(replace(site, path=resolved(site.path)), spec, MIN_ROWS)
     for line in said.lines:
-        log(WARNING, "%s: %s", site.path, printable(line))
+        to_site(str(path), printable(line))
     return said.description.flatten()
 
 
@@ -111,7 +102,8 @@ def of_arrays(x: np.ndarray, y: np.ndarray, spec: Spec, least: int) -> Descripti
     x, spec = without_indicators(x, spec), without_rules(spec)
     marks = np.arange(len(y), dtype=np.uint64)[:, None].view(np.uint8)
     examples, seen = ReaderResult(x, y, marks, marks), [Seen(column) for column in asked_of(spec)]
-    rows, told = _answers(examples, spec, seen, least)
+    rows, values = column_values.of_rows(examples, spec)
+    told = [column_values.told(one, array, least) for one, array in zip(seen, values, strict=True)]
     return Description(least, False, rows, True, 0, tuple(_with_moments(told, examples, spec, seen, least)))
 
 
@@ -131,129 +123,6 @@ def without_rules(spec: Spec) -> Spec:
         reading=replace(reading, missing=rule, missing_of=()),
         fill=(),
     )
-
-
-# ---------------------------------------------------------------- of columns
-
-
-def _answers(examples: ReaderResult, spec: Spec, seen: Sequence[Seen], least: int) -> tuple[int, list[Told]]:
-    """The number of rows, and what may be said of each column, without its moments. Of an id, one row counts."""
-    _, first = (
-        np.unique(examples.rows, axis=0, return_index=True)
-        if _by_id(examples)
-        else (0, np.arange(len(examples.y)))
-    )
-    values = _values(examples.x[first], examples.y[first], spec)
-    return len(first), [_told(one, array, least) for one, array in zip(seen, values, strict=True)]
-
-
-def _by_id(examples: ReaderResult) -> bool:
-    return not np.array_equal(examples.rows, examples.contents)
-
-
-def _told(seen: Seen, values: np.ndarray | None, least: int) -> Told:
-    if seen.state != PRESENT or values is None:
-        return Told(seen.state)
-    if not seen.asked.categories:
-        return of_numbers(values, least)
-    order = _order(seen.asked)
-    ranks = np.append(np.argsort(order), -1)  # the last one for rows without a category
-    told = of_categories(ranks[values], len(order), least)
-    return replace(told, counts=tuple(told.counts[ranks[at]] for at in range(len(order))) if told.counts else ())
-
-
-def _order(asked: DescribedColumn) -> np.ndarray:
-    """The categories in an order of their own, so that which counts are not said does not depend on a message."""
-    return np.array(sorted(range(len(asked.categories)), key=lambda at: alike(asked.categories[at])), np.int64)
-
-
-def _values(x: np.ndarray, y: np.ndarray, spec: Spec) -> list[np.ndarray | None]:
-    """The values of each column of `asked_of`: float (n,), or the numbers of categories, -1 where none is."""
-    inputs, start = [column for column in asked_of(spec) if not column.predicted], 0
-    values: list[np.ndarray | None] = []
-    for column in inputs:
-        block = x[:, start : start + (len(column.categories) or 1)] if column.binned else None
-        start += len(column.categories) or 1
-        if block is None:
-            values.append(None)
-        elif column.categories:
-            values.append(np.where((block == 1).any(axis=1), np.argmax(block == 1, axis=1), -1))
-        else:
-            values.append(block[:, 0].astype(np.float64))
-    if spec.target is Target.CLASS:
-        return [*values, y.astype(np.int64)]
-    if spec.target is Target.LABELS:
-        return [*values, *np.where(y > 1, -1, y.astype(np.int64)).T]
-    if spec.target is Target.SURVIVAL:
-        return [*values, y[:, 0].astype(np.float64), np.nan_to_num(y[:, 1], nan=-1).astype(np.int64)]
-    return [*values, *y.astype(np.float64).T]
-
-
-# ---------------------------------------------------------------- kept
-
-
-def _repeated(
-    folder: Path, examples: ReaderResult, spec: Spec, seen: Sequence[Seen], least: int
-) -> tuple[int, list[Told]]:
-    """The same, of rows that were described before where fewer than `least` of them differ
-    (`column_statistics.py`).
-
-    A column of which only a few values have come or gone is described as before, too.
-    """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    examples, by_id = column_statistics.with_ids(examples)
-    now, sets = column_statistics.in_order(examples.contents), column_statistics.sets(folder)
-    distance = {entry.place: column_statistics.distance_of(now, entry.rows, by_id) for entry in sets}
-    near = sorted(
-        (entry for entry in sets if distance[entry.place] < least), key=lambda entry: distance[entry.place]
-    )
-    keys = [_key(column) for column in seen]
-    said = next((answers for entry in near if (answers := _read(entry.place)).keys() >= {*keys, ROWS}), None)
-    if said is None:
-        whole = (
-            (entry, rows)
-            for entry in near
-            if (rows := column_statistics.of_rows(examples, entry.rows)) is not None
-        )
-        of, rows = next(whole, None) or (column_statistics.made(folder, now, sets), examples)
-        count, told = _answers(rows, spec, seen, least)
-        before = [_read(entry.place) for entry in sets]
-        new = {
-            key: _unless_close(key, to_json(column), before, least) for key, column in zip(keys, told, strict=True)
-        }
-        said = {ROWS: count, **new}
-        atomic.write(of.place / DESCRIBED, json.dumps(_read(of.place) | said, sort_keys=True).encode())
-    else:
-        for entry in near:
-            os.utime(entry.place)
-    return said[ROWS], [from_json(said[key]) for key in keys]
-
-
-ROWS = ""
-"""The key of the number of rows; no column has it."""
-
-
-def _key(seen: Seen) -> str:
-    """The question about a column, as a text."""
-    asked = seen.asked
-    return json.dumps([asked.name, list(asked.categories), asked.predicted, seen.state])
-
-
-def _read(place: Path) -> dict[str, Any]:
-    path = place / DESCRIBED
-    return dict(json.loads(path.read_text())) if path.exists() else {}
-
-
-def _unless_close(key: str, told: Mapping[str, Any], before: Sequence[Mapping[str, Any]], least: int) -> Any:
-    """What is said of a column, or what was said when it had only a few values more or less."""
-    for answers in before:
-        if key in answers and 0 < abs(_size(answers[key]) - _size(told)) < least:
-            return answers[key]
-    return told
-
-
-def _size(told: Mapping[str, Any]) -> int:
-    return sum(max(count, 0) for count in told["counts"])
 
 
 # ---------------------------------------------------------------- with what is known otherwise

@@ -28,24 +28,27 @@ CHECKED_WORDS = (64, 20_000)  # length and vocabulary of a text, when the data a
 
 
 def checked(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """How many `rows` a site's data have, and what of them is not as its own file says: `faults`, one line each.
+    """How many `rows` a site's data have, how many `ids` if it has some, and what of them is not as its own file
+    says: `faults`, one line each.
 
     `wanted`: `check`, the site as plain values.
     """
     site = _site(wanted["check"])
     assert site.dictionary is not None
     try:
-        count, lines = _faults(site, site.dictionary)
+        count, ids, lines = _faults(site, site.dictionary)
     except DataError as error:
-        count, lines = 0, [str(error)]
-    return {"rows": count, "faults": [printable(line) for line in lines]}
+        count, ids, lines = 0, 0, [str(error)]
+    about = {"rows": count, "faults": [printable(line) for line in lines]}
+    return about | ({"ids": ids} if site.id else {})
 
 
-def _faults(site: SiteData, dictionary: Dictionary) -> tuple[int, list[str]]:
-    """The number of rows, and what is not as the dictionary says. Raises DataError if the data cannot be read."""
+def _faults(site: SiteData, dictionary: Dictionary) -> tuple[int, int, list[str]]:
+    """See `table_file.faults`. Raises DataError if the data cannot be read."""
     if not dictionary.columns:
         spec = spec_of(dictionary.examples)
-        return len(examples_in(site, files(site, spec), spec).y), []
+        count = len(examples_in(site, files(site, spec), spec).y)
+        return count, count, []
     return table_file.faults(site)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -276,6 +276,32 @@ def scaled(counts: Sequence[int], total: int) -> list[int]:
     for at in order[: total - sum(whole)]:
         whole[at] += 1
     return whole
+
+
+def of_other_rows(told: Told, before: int, rows: int, least: int) -> Told:
+    """What was said of a column of `before` rows, as what is said of one of so many `rows`.
+
+    Only what was said decides, and not the values. The counts stay where `least` rows or more, or none, are then
+    without a value. Otherwise all rows have one as far as is said: the counts grow in the same shares, or the
+    largest one shrinks. A column that cannot have so few rows has no counts.
+    """
+    if before == rows or told.state != PRESENT:
+        return told
+    if not told.counts:
+        return Told(missing=rows)
+    hides = any(count < 0 for count in told.counts)
+    total = before - max(told.missing, 0) if hides else told.present
+    if rows - total >= least or rows == total:
+        return replace(told, missing=rows - total)
+    counts = list(told.counts)
+    if rows > total:
+        counts = counts if hides else scaled(counts, rows)
+    for _ in range(total - rows):
+        at = counts.index(max(counts))
+        if counts[at] <= least:
+            return Told(missing=rows)
+        counts[at] -= 1
+    return replace(told, missing=BELOW if told.missing else 0, counts=tuple(counts))
 
 
 def withheld(counts: Sequence[int], least: int) -> list[int]:

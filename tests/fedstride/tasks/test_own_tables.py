@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from own_files import LABELS, SPECS, VALUES, of_table, of_texts, refused, written
 
-from fedstride.errors import ConfigError
+from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import own_files
+from fedstride.tasks.forms import csv_rows
 from fedstride.tasks.forms.columns import Column, parsed
 from fedstride.tasks.forms.tokens import tokens
 from fedstride.tasks.inputs import Inputs, Kind
@@ -303,6 +304,12 @@ def test_a_damaged_packed_file(tmp_path: Path) -> None:
     path = written(tmp_path / "mine.csv.gz", gzip.compress(text_of(ROWS).encode())[:-9])
     assert f"{path} is damaged or cannot be read" in refused(path, of_table())
     assert "is damaged or cannot be read: Not a gzipped file" in refused(written(path, text_of(ROWS)), of_table())
+
+
+def test_a_file_that_the_system_does_not_give_is_not_to_be_written_again(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        list(csv_rows.rows(tmp_path / "none.csv", "write the file again, as UTF-8"))
+    assert str(caught.value) == f"{tmp_path / 'none.csv'} cannot be read: No such file or directory"
 
 
 def test_a_damaged_parquet_file(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -118,7 +119,7 @@ def few(column: str, cells: list[str]) -> Change:
         (few("ill", ["maybe"]), ["not all cells", "ill: categories that the run does not name: some"]),
         (
             lambda each: each.assign(ill=["yes"] * 11 + ["no"] * 189),
-            ["ill: fewer than 20 rows have yes"],
+            ["ill: classes with fewer than 20 rows: 'yes'"],
         ),
         (lambda each: each.assign(crp=[np.nan] * 190 + [1.0] * 10), ["crp: fewer than 20 rows have a value"]),
         (lambda each: each.head(7), ["it has fewer than min_rows = 20 rows, and says nothing else"]),
@@ -131,7 +132,7 @@ def test_what_differs_is_said_of_the_site(asked: Any, change: Change, said: list
     assert len(told) == len(said) and all(each.startswith("south: ") for each in told)
     for text in said:
         assert any(text in each for each in told), text
-        assert text.replace("<", "&lt;") in page
+        assert html.escape(text) in page
 
 
 @pytest.mark.parametrize("cell", ["12,5", "1.234,5", "Jane Doe, born 1950", "1e400"])
@@ -140,6 +141,36 @@ def test_no_cell_is_printed_only_logged_at_the_site(
 ) -> None:
     printed, page = asked({"south": few("crp", [cell])})
     assert cell not in printed and cell not in page
+
+
+def test_what_a_node_would_log_is_said_on_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A desk has no log of the sites."""
+    files = [tmp_path / "south.csv", tmp_path / "north.csv"]
+    few("crp", ["12,5"])(table(0)).assign(bed=1).to_csv(files[0], index=False)
+    table(1).assign(stage=["V"] * 30 + ["I"] * 170).to_csv(files[1], index=False)
+    listed = ",".join(f"'{each}'" for each in files)
+    check([*TASK, "clients=2", f"partition.files=[{listed}]"], output=tmp_path / "check.html")
+    printed = capsys.readouterr()
+    told = printed.err.splitlines()
+    assert any(each.startswith("for the people of south only: ") and "'12,5'" in each for each in told)
+    assert any(each.startswith("for the people of south only: ") and "'bed'" in each for each in told)
+    assert any(each.startswith("for the people of north only: ") and "'V' (30 rows)" in each for each in told)
+    assert "south: not all cells can be read; how many and which is in its own log" in printed.out
+    assert "12,5" not in printed.out and "'V'" not in printed.out
+
+
+@pytest.mark.parametrize("name", ["none.csv", "none.csv.gz", "none.parquet", "none.npz"])
+def test_a_file_that_does_not_exist_is_said_as_by_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    table(1).to_csv(tmp_path / "b.csv", index=False)
+    files = f"['{tmp_path}/{name}','{tmp_path}/b.csv']"
+    check([*TASK, "clients=2", f"partition.files={files}"], output=tmp_path / "check.html")
+    (reason,) = [each for each in lines(capsys.readouterr().out) if "cannot take part" in each]
+    assert f"data = '{tmp_path}/{name}' does not exist on this node: it must be " in reason
+    assert "damaged" not in reason and "UTF-8" not in reason
 
 
 def test_a_site_of_seven_rows_says_nothing_else(asked: Any) -> None:
@@ -236,6 +267,6 @@ def test_the_four_hospitals_as_they_were_published(tmp_path: Path, capsys: pytes
     printed = capsys.readouterr().out
     assert re.search(r"rows +303 +294 +123 +200", printed)
     assert "switzerland: cholesterol: fewer than 20 rows have a value" in printed
-    assert "switzerland: disease: fewer than 20 rows have no" in printed
+    assert "switzerland: disease: classes with fewer than 20 rows: 'no'\n" in printed
     assert re.search(r"hungarian: distributed differently than at the other sites: .*age", printed)
     assert not list(tmp_path.glob("*.secret"))  # to describe data, none is needed

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from desk import play, resume, weights
+from rich.console import Console
 
 from fedstride.errors import DataError
 from fedstride.tasks import own_files
@@ -17,8 +18,10 @@ from fedstride.tasks.own_files.node_process import prepared
 from fedstride.tasks.reading import PREPARED_VARIABLE
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.statistics.over_sites import Report, report
+from lab.cli.run import train
 from lab.prediction.model import Model, load
 from server_app.before_training.normalisation import pool
+from server_app.config.compose import compose
 
 COLUMNS = ["age", "group=a|b", "pressure", "iron"]
 TASK = [
@@ -82,6 +85,26 @@ def test_the_run_keeps_what_replaces_a_cell(run: Path) -> None:
     assert spec.inputs.shape == (6,) and (spec.mean[5], spec.std[5], spec.fill[5]) == (0.0, 1.0, 0.0)
     assert spec.fill[:3] == spec.mean[:3]
     np.testing.assert_allclose(spec.fill[3:5], [pressure, iron], rtol=0.06)
+
+
+@pytest.mark.slow
+def test_what_is_known_of_the_medians_is_printed_and_stays_with_the_run(
+    sites: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ",".join(f"'{each}'" for each in sites)
+    listed = [*TASK, f"partition.files=[{files}]", "rounds=1", "name=shown", f"out='{tmp_path}'"]
+    train(compose(listed), Console(), compare=False, quiet=True)
+    folder = tmp_path / "shown"
+    kept = (folder / "medians.txt").read_text().splitlines()
+    fill = dict(zip(("pressure", "iron"), spec_of(folder).fill[3:5], strict=True))
+    for line, (name, value) in zip(kept, fill.items(), strict=True):
+        assert line.startswith(f"the median of column '{name}' is {value:.6g} (from bins; its distance to ")
+    assert [line for line in capsys.readouterr().out.splitlines() if "median" in line] == [
+        f"note: {line}" for line in kept
+    ]
+    again = resume(folder, "rounds=2")
+    assert again.medians == kept and (folder / "medians.txt").read_text().splitlines() == kept
+    assert all(f"- {line}\n" in (folder / "MODEL_CARD.md").read_text() for line in kept)
 
 
 def by_hand(model: Model, table: pd.DataFrame) -> np.ndarray:

@@ -178,7 +178,7 @@ def test_training_and_measuring_need_rows(kind: str, share: float, rows: int, he
     else:
         with pytest.raises(RefusedError, match="min_rows = 20") as caught:
             terms.check_rows(*given)
-        assert caught.value.told == Fault(ErrorKind.FEW_ROWS)
+        assert caught.value.told == Fault(ErrorKind.FEW_ROWS) and "min_rows" in str(caught.value.told)
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def test_medical_files_of_any_form(processes: Placed, tmp_path: Path) -> None:
     site = SiteData(tmp_path / "scans", b"k" * 32, dictionary=read_examples(said))
     processes.put(tmp_path / "home", data=site.path)
     reader = reader_of(site, processes, tmp_path, min_rows=1)
-    assert reader.check(60.0) == 6
+    assert reader.check(60.0) == (6, 6)
     spec = own_images(classes=["no", "yes"], shape=[1, 6, 8], resize="pad", convert=True, window=[0, 5]).spec
     folder = reader.of(form(spec), 60.0).folder
     x = np.load(folder / "x.npy")

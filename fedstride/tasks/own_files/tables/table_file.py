@@ -68,8 +68,9 @@ def examples(rows: Rows, spec: Spec) -> np.ndarray:
     return _inputs(rows, spec, {}, may_be_unknown=True)
 
 
-def faults(site: SiteData) -> tuple[int, list[str]]:
-    """The number of rows, and what is not as the site's data file says: a line for each column, with the cells.
+def faults(site: SiteData) -> tuple[int, int, list[str]]:
+    """The number of rows, that of ids (or of rows again), and what is not as the site's data file says: a line for
+    each column, with the cells.
 
     Raises DataError if the table cannot be read at all.
     """
@@ -77,18 +78,24 @@ def faults(site: SiteData) -> tuple[int, list[str]]:
     said = site.dictionary.columns
     by_column: dict[str, tuple[int, DataError]] = {}
     wanted = [*said, *([site.id] if site.id and site.id not in said else [])]
-    count = 0
+    count, ids = 0, set[str]()
     for rows in rows_of(site, wanted, [name for name, column in said.items() if column.kind == NUMBER]):
         count += len(rows)
         for name, cells_of in said.items():
             _count(rows, name, cells_of, by_column)
         if site.id:
             _count(rows, site.id, AllowedCells(TEXT), by_column)
+            ids.update(alike(cell) for cell in rows.cells[site.id] if not cells.is_empty(cell))
     if not count:
         raise DataError(f"{site.path} contains no examples: it has no rows")
-    return count, [
-        f"column {quoted(name)}: {times} cells; the first: {error}" for name, (times, error) in by_column.items()
-    ]
+    return (
+        count,
+        len(ids) if site.id else count,
+        [
+            f"column {quoted(name)}: {times} cells; the first: {error}"
+            for name, (times, error) in by_column.items()
+        ],
+    )
 
 
 def _count(rows: Rows, name: str, said: AllowedCells, by_column: dict[str, tuple[int, DataError]]) -> None:
