@@ -64,7 +64,7 @@ def test_the_answer_follows_the_intervals(tmp_path: Path, target: float, answer:
     )
     assert f"the target is {target:.4f}" in found.text and "measured on 209 rows of 3 sites" in found.text
     assert found.sites[0].lower().startswith(f"at every site? {words}")
-    assert "Best site: north, 0.9000" in found.sites[1] and "Worst site: small, 0.8000" in found.sites[1]
+    assert "Best site: north, 0.9000" in found.sites[1] and "Worst site: south, 0.8400" in found.sites[1]
     assert found.warnings == ("Too few rows to say: small (9 rows measured, the interval is wider than 0.2).",)
 
 
