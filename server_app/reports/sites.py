@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -175,17 +175,22 @@ def figures_in(row: Mapping[str, Any], measured: float | None = None) -> dict[st
             continue
         value = number(row, metric)
         if value is not None:
-            rows, fewest = of_sites if prefix == wire.LOCAL else None, number(row, f"{metric}/{SMALLEST}")
-            figures[metric] = SiteFigure(metric, value, _interval(metric, value, rows, row), rows, fewest)
+            rows = of_sites if prefix == wire.LOCAL else None
+            figures[metric] = _figure(metric, value, rows, row)
     return figures
 
 
-def _interval(metric: str, value: float, rows: float | None, row: Mapping[str, Any]) -> Interval | None:
+def _figure(metric: str, value: float, rows: float | None, row: Mapping[str, Any]) -> SiteFigure:
+    """With its interval. Wilson's is right of any number of rows; that of an AUROC needs enough of each class."""
+    figure = SiteFigure(metric, value, None, rows, number(row, f"{metric}/{SMALLEST}"))
     deviation = number(row, f"{metric}/{DEVIATION}")
     if metric == AREA and deviation is not None:
-        return of_area(value, deviation)
+        few = figure.fewest is not None and not enough(int(figure.fewest))
+        return figure if few else replace(figure, interval=of_area(value, deviation))
     inside = fact(metric).least <= value <= fact(metric).most
-    return of_rate(value, rows) if metric in SHARES and rows is not None and rows >= 1 and inside else None
+    if metric not in SHARES or not inside or rows is None or rows < 1:
+        return figure
+    return replace(figure, interval=of_rate(value, rows))
 
 
 def _whole(row: Mapping[str, Any], name: str) -> int | None:
