@@ -13,6 +13,7 @@ from flwr.app import Message
 
 from fedstride.arrays.on_device import values
 from fedstride.figures.differences import Difference
+from fedstride.figures.intervals import Interval
 from fedstride.messages import wire
 from fedstride.messages.records import array_records, config_records
 from fedstride.tasks.evaluation.comparison import at_site
@@ -59,8 +60,8 @@ def figures(job: Work, message: Message, examples: Examples, seed: int, first: C
 def differences(first: PerRow, second: PerRow, seed: int) -> dict[str, Difference]:
     """The figures of the first model less those of the second, each that is one number and known of both.
 
-    `seed`: of the bootstrap; a comparison at a desk has the number of the site. Without an interval where there
-    are too few rows for one.
+    `seed`: of the bootstrap; a comparison at a desk has the number of the site. Without ends where there are too
+    few rows for an interval.
     """
     if not first.names:
         return {}
@@ -70,8 +71,10 @@ def differences(first: PerRow, second: PerRow, seed: int) -> dict[str, Differenc
     for name, one in comparison.differences[pair].items():
         if one.value != one.value:  # NaN: the rows have no such figure
             continue
-        known = comparison.enough[name] and one.interval.known
-        apart[name] = Difference(one.value, one.interval, one.variance**0.5) if known else Difference(one.value)
+        # Without spread both ends are the difference: there is no interval, but the site has enough rows to count.
+        ends = one.interval if one.interval.known else Interval(one.value, one.value)
+        known = one.variance >= 0.0  # not NaN
+        apart[name] = Difference(one.value, ends, one.variance**0.5) if known else Difference(one.value)
     return apart
 
 

@@ -22,7 +22,8 @@ is a site; a figure of what was drawn is computed for each of the draws. The int
 difference is a paired one.
 
 Both are of the rows alone: another training would give another model. Both need enough rows to be right, which
-`enough` says.
+`enough` says. Both measure how far a figure moves when the rows change. Where it does not move at all, as that of
+a single row, or a share of right rows if all are right, they have measured nothing: there is no interval.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ DRAWS = 1000
 """Of a bootstrap."""
 
 FEWEST = 10
-"""Rows, and of a figure of ranks rows of each kind, below which an interval says nothing."""
+"""Rows, and of a figure by class rows of each kind, below which a figure and its interval say nothing."""
+
+LEAST_SPREAD = 1e-12
+"""A figure that moves by no more than this part of itself, or of 1, does not move: that is rounding."""
 
 _AT_ONCE = 1 << 20
 """Counts of rows that are in memory at once."""
@@ -117,7 +121,7 @@ def areas(scores: np.ndarray, positive: np.ndarray) -> Areas:
 def of_area(estimate: Estimate, level: float = LEVEL) -> Interval:
     """The interval of an AUROC. None if the kinds are separated, so that the variance is 0."""
     value, variance, freedom = estimate
-    if not 0.0 < value < 1.0 or not variance > 0.0:
+    if not 0.0 < value < 1.0 or not variance > LEAST_SPREAD**2:
         return NONE
     half = student(level, freedom) * math.sqrt(variance) / (value * (1.0 - value))
     logit = math.log(value / (1.0 - value))
@@ -125,8 +129,8 @@ def of_area(estimate: Estimate, level: float = LEVEL) -> Interval:
 
 
 def of_difference(estimate: Estimate, level: float = LEVEL) -> Interval:
-    """The interval of a difference of AUROCs; its variance is 0 if all rows have one order in both models."""
-    if not estimate.variance >= 0.0:
+    """The interval of a difference of AUROCs. None if all rows have one order in both models (variance 0)."""
+    if not estimate.variance > LEAST_SPREAD**2:
         return NONE
     half = student(level, estimate.freedom) * math.sqrt(estimate.variance)
     return Interval(estimate.value - half, estimate.value + half)
@@ -164,22 +168,29 @@ def bootstrap(
 def of_draws(values: np.ndarray, level: float = LEVEL) -> Interval:
     """The interval of a figure from its bootstrap, float64 (draws,); draws without the figure do not count.
 
-    None if more than a twentieth of the draws have none: what remains is a choice.
+    None if more than a twentieth of the draws have none, since what remains is a choice, or if all are equal.
     """
-    known = values[~np.isnan(values)]
-    if len(known) < 0.95 * len(values) or not len(known):
+    known = _known(values)
+    if not len(known) or float(np.ptp(known)) <= LEAST_SPREAD * max(1.0, abs(float(known[0]))):
         return NONE
     low, high = np.quantile(known, [(1.0 - level) / 2, (1.0 + level) / 2])
     return Interval(float(low), float(high))
 
 
 def variance_of_draws(values: np.ndarray) -> float:
-    """The variance of a figure from its bootstrap, float64 (draws,); NaN where there is no interval."""
-    return float(np.nanvar(values, ddof=1)) if of_draws(values).known else math.nan
+    """The variance of a figure from its bootstrap, float64 (draws,); NaN if too many draws have no figure."""
+    known = _known(values)
+    return float(known.var(ddof=1)) if len(known) > 1 else math.nan
+
+
+def _known(values: np.ndarray) -> np.ndarray:
+    """The draws that have the figure; none of them if more than a twentieth of the draws have it not."""
+    known: np.ndarray = values[~np.isnan(values)]
+    return known if len(known) >= 0.95 * len(values) else known[:0]
 
 
 def enough(rows: int, kinds: Sequence[int] = ()) -> bool:
-    """Whether an interval of so many rows says something; `kinds`: how many of each, for figures of ranks."""
+    """Whether an interval of so many rows says something; `kinds`: how many of each, for figures by class."""
     return min([rows, *kinds]) >= FEWEST
 
 

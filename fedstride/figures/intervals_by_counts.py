@@ -1,7 +1,11 @@
 """Intervals of figures of which only the value and the numbers of rows are known: those of a site.
 
-Where the scores themselves are, `intervals.py` has better ones. A rate of n rows has Wilson's interval (Wilson,
-1927). An AUROC has the standard deviation of Hanley and McNeil (1982), from its value A and the numbers n of
+Where the scores themselves are, `intervals.py` has better ones. A share of n rows has Wilson's interval (Wilson,
+1927). So has a mean over the rows of numbers in [0, 1]: they vary most if each is 0 or 1. A figure with another
+denominator (recall: the rows of a class), a mean over classes, or a sensitivity, whose threshold is estimated from
+the negative rows, is no such share.
+
+An AUROC has the standard deviation of Hanley and McNeil (1982), from its value A and the numbers n of
 negative and m of positive rows, and the interval of its logit, as in `intervals.py`:
 
     var = [A (1 - A) + (m - 1) (Q1 - A^2) + (n - 1) (Q2 - A^2)] / (n m),   Q1 = A / (2 - A),   Q2 = 2 A^2 / (1 + A)
@@ -18,9 +22,36 @@ from collections.abc import Sequence
 from .intervals import Estimate, Interval, student
 from .intervals import of_area as of_estimate
 from .score_bins import Bins, unpacked
+from .scores import EXACT, SCORES
 
 Z = student(0.95, math.inf)
 """Half the width of an interval of 95 % of the normal distribution, in standard deviations."""
+
+RATES = frozenset(
+    name
+    for name, score in SCORES.items()
+    if score.percent and score.finish is None and score.pool is None and score.figure is None
+)
+"""The figures that are a share of all rows, or a mean over them of numbers in [0, 1]."""
+
+LISTS = {
+    "balanced_accuracy": 2,
+    **dict.fromkeys(("f1", "precision", "recall", "specificity", "jaccard", "cohen_kappa", "matthews"), 3),
+}
+"""Figures from rates by class or label, and how many lists of these; the first has the shares of rows."""
+
+
+def kinds(name: str, sent: Sequence[float], rows: float) -> list[int]:
+    """How many rows have each class or label, and how many have not; empty if the figure is not by class.
+
+    `sent`: what a client with so many rows sends for the figure, rates or bins. Raises ValueError for other lists.
+    """
+    if name in EXACT:
+        columns = unpacked(sent)
+        counts = [float(column.positive.sum()) for column in columns], [float(c.negative.sum()) for c in columns]
+        return [round(count) for each in counts for count in each]
+    have = [round(rate * rows) for rate in sent[: len(sent) // LISTS[name]]] if name in LISTS else []
+    return [*have, *(round(rows) - count for count in have)]
 
 
 def of_rate(rate: float, rows: float) -> Interval:

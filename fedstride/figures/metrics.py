@@ -16,8 +16,9 @@ from ..errors import ConfigError
 from ..messages import wire
 from . import differences
 from .figure import fault_of, form_of
+from .intervals_by_counts import LISTS
 from .score_bins import unpacked
-from .scores import SCORES, Pool, Score, score_of
+from .scores import EXACT, SCORES, Pool, Score, score_of
 
 Better = Literal["larger", "smaller"]
 OverClients = Literal["mean", "min", "max", "none"]
@@ -102,6 +103,9 @@ ERROR: Final = "error"
 DEVIATION: Final = "deviation"
 """Last part of the name of a metric: the standard deviation of a figure, from the numbers of its rows."""
 
+SMALLEST: Final = "fewest"
+"""Last part of the name of a metric: the rows of the class or label that has fewest, or of those without it."""
+
 MEASURED: Final = ("test", wire.LOCAL, "ccvr")
 """The places where figures of predictions are measured: the first parts of their names."""
 
@@ -120,6 +124,7 @@ FACTS: dict[str, Metric] = {
     **{f"{wire.LOCAL}/{name}": of_score(score) for name, score in SCORES.items()},
     **{f"{wire.LOCAL}/{name}/{ERROR}": SHARE for name, score in SCORES.items() if score.has_bins},
     f"{wire.LOCAL}/auroc/{DEVIATION}": SHARE,
+    **{f"{wire.LOCAL}/{name}/{SMALLEST}": Metric(over_clients="none") for name in (*EXACT, *LISTS)},
     wire.MEASURED: Metric(over_clients="none"),
     wire.TRAIN_LOSS: LOSS,
     wire.TRAIN_ACCURACY: ACCURACY,

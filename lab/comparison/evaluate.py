@@ -8,13 +8,12 @@ import numpy as np
 
 from fedstride.errors import ConfigError
 from fedstride.tasks.evaluation.comparison import At
-from fedstride.tasks.evaluation.holdout import hold_out
 from server_app.config.schema import Config
 
 from ..prediction.model import Model
 from .compare import rows_of
 from .comparison_figures import everywhere
-from .site_rows import ComparedSite, sites_of
+from .site_rows import ComparedSite, held_out, sites_of
 
 
 def measure(models: Mapping[str, Model], config: Config, *, all_rows: bool) -> list[At]:
@@ -47,7 +46,7 @@ def _rows(site: ComparedSite, config: Config, number: int, all_rows: bool) -> np
             "holdout = 0: the run holds out no rows of its sites; for rows that no model was trained on, add "
             "--all-rows"
         )
-    return hold_out(site.draws, config.holdout, number, config.fold)[1]
+    return held_out(site, config, number)[1]
 
 
 def _check_same(models: Mapping[str, Model]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedstride.figures.intervals import DRAWS, FEWEST, LEVEL, Interval
+from fedstride.figures.intervals_by_counts import LISTS
 from fedstride.figures.metrics import Metric, fact
 from fedstride.figures.scores import EXACT
 from fedstride.files import atomic
@@ -48,8 +49,9 @@ def notes(measured: Sequence[At], figure: str, seeds: Sequence[int]) -> list[str
     few = [at_site.site for at_site in measured if not at_site.enough[figure]]
     lines = []
     if few:
-        kinds = f", or fewer than {FEWEST} of one class," if figure in EXACT else ""
+        kinds = f", or fewer than {FEWEST} of one class," if figure in {*EXACT, *LISTS} else ""
         lines.append(f"* {', '.join(few)}: fewer than {FEWEST} rows{kinds} were measured, which says too little")
+    lines += _over_all(measured[-1]) + _unmoved(measured, figure)
     if len(seeds) > 1:
         spreads = {column: cells[figure].spread for column, cells in measured[-1].figures.items()}
         known = fact(f"{wire.LOCAL}/{figure}")
@@ -64,6 +66,31 @@ def notes(measured: Sequence[At], figure: str, seeds: Sequence[int]) -> list[str
     return lines
 
 
+def _over_all(together: At) -> list[str]:
+    """Which sites do not count over all, and why."""
+    if not together.left_out:
+        return []
+    few = ", ".join(together.left_out)
+    return [f"{together.site}: without {few}, where fewer than {FEWEST} rows were measured"]
+
+
+def _unmoved(measured: Sequence[At], figure: str) -> list[str]:
+    """Where there is no interval, though there are enough rows."""
+    where = [
+        at_site.site
+        for at_site in measured
+        if at_site.enough[figure]
+        and any(
+            not math.isnan(cells[figure].value) and not cells[figure].interval.known
+            for cells in (*at_site.figures.values(), *at_site.differences.values())
+        )
+    ]
+    if not where:
+        return []
+    why = "the number is the same in all draws of rows, or too many draws have none"
+    return [f"no interval at {', '.join(where)}: {why}"]
+
+
 def text_of(measured: Sequence[At], figure: str, width: int | None) -> str:
     """The table of one figure for a terminal of this width."""
     return text(grid(measured, figure), width)
@@ -72,8 +99,10 @@ def text_of(measured: Sequence[At], figure: str, width: int | None) -> str:
 HOW = (
     "All models are measured on the same rows of each site, on which none was trained. Intervals are of these "
     f"rows alone: of an AUROC of two classes at a site by DeLong's method, else by a bootstrap of {DRAWS} draws "
-    "within each site. A difference is of the same rows; it is clear where its interval does not include 0. They "
-    "say nothing of another training, whose spread over the seeds is given beside them."
+    f"within each site. Fewer than {FEWEST} rows, or in figures by class fewer of one class, have none, nor has a "
+    f"number that does not move with the draws. A site with fewer than {FEWEST} rows does not count over all. A "
+    "difference is of the same rows; it is clear where its interval does not include 0. Intervals say nothing of "
+    "another training, whose spread over the seeds is given beside them."
 )
 
 
@@ -149,6 +178,7 @@ def _plain(measured: Sequence[At]) -> list[dict[str, Any]]:
             "site": at_site.site,
             "rows": at_site.rows,
             "enough": dict(at_site.enough),
+            "left_out": list(at_site.left_out),
             "figures": {column: _cells(cells) for column, cells in at_site.figures.items()},
             "differences": {
                 f"{one} - {other}": _cells(cells) for (one, other), cells in at_site.differences.items()

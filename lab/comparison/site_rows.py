@@ -84,10 +84,25 @@ def as_held_out(config: Config, sites: Sequence[ComparedSite], folder: Path) -> 
     """What the run itself holds out at each site. Raises ConfigError if that is nothing."""
     share = config.holdout
     require(bool(share), "holdout", share, "above 0: models are compared on rows that none was trained on")
-    both = [hold_out(site.draws, share or 0.0, number, config.fold) for number, site in enumerate(sites)]
+    both = [held_out(site, config, number) for number, site in enumerate(sites)]
     trained, held = [kept for kept, _ in both], [held_out for _, held_out in both]
     pooled = _written(folder / "pooled.npz", list(zip(sites, trained, strict=True)))
     return SiteSplit(files_of(config), share or 0.0, pooled, trained, held)
+
+
+def held_out(site: ComparedSite, config: Config, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """What this client of a run trains on and what it holds out, as positions of rows.
+
+    Raises DataError, with the site's name, if its rows do not give both.
+    """
+    try:
+        return hold_out(site.draws, config.holdout or 0.0, number, config.fold)
+    except DataError:
+        share = f"holdout = {config.holdout:g}" + (f", fold = {config.fold}," if config.fold else "")
+        raise DataError(
+            f"site {site.name} has {len(site.draws)} rows, which do not give {share} one to train on and a "
+            "different one to measure on: leave out the site"
+        ) from None
 
 
 def folds(sites: Sequence[ComparedSite], count: int, folder: Path) -> list[SiteSplit]:

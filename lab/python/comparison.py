@@ -36,7 +36,9 @@ class Comparison:
 
         `value` is the mean over the seeds of training; `low` and `high` are the ends of its 95 % interval, by the
         measured rows; `spread` is the standard deviation over the seeds; `enough` is False where too few
-        rows were measured to say anything. Shares, not percent. NaN where there is no number.
+        rows were measured to say anything, and there `low` and `high` are NaN. So they are for a number that does
+        not move with the rows. Sites with too few rows do not count in `all`. Shares, not percent. NaN where there
+        is no number.
         """
         rows = [
             (at_site.site, at_site.rows, column, *of_one)

@@ -19,9 +19,9 @@ MANY = 30
 """Sites in an open table; more are folded."""
 
 NOTE = (
-    "<p class='small'>In brackets: the interval of 95 % by the number of rows that were measured (shares: Wilson; "
-    "AUROC of two classes: Hanley and McNeil), where it is known. Rounds: those in which the reply was used, of "
-    "those in which the site was asked.</p>\n"
+    "<p class='small'>In brackets: the interval of 95 % by the number of rows that were measured (shares of all "
+    "rows: Wilson; AUROC of two classes: Hanley and McNeil), where it is known. Rounds: those in which the reply "
+    "was used, of those in which the site was asked.</p>\n"
 )
 
 

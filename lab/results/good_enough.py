@@ -15,6 +15,9 @@ from .tables import Statistic
 
 YES, NO, OPEN = "yes", "no", "it cannot be said"
 
+IN_IT, TOO_LITTLE = "the interval contains the target", "too few rows were measured"
+"""Why it cannot be said."""
+
 
 @dataclass(frozen=True)
 class Quality:
@@ -103,7 +106,12 @@ def _with_interval(figure: SiteFigure) -> str:
 
 
 def reaches(figure: SiteFigure, target: float) -> str:
-    """Whether a figure reaches a target: yes or no if its whole interval does or does not, else open."""
+    """Whether a figure reaches a target: yes or no if its whole interval does or does not, else open.
+
+    Open too if it says little, whatever its value.
+    """
+    if figure.why_it_says_little:
+        return OPEN
     if figure.interval is None:
         return YES if not is_better(figure.metric, target, figure.value) else NO
     answers = {not is_better(figure.metric, target, end) for end in figure.interval}
@@ -111,12 +119,16 @@ def reaches(figure: SiteFigure, target: float) -> str:
 
 
 def _at_sites(metric: str, sites: Sequence[SiteRecord], target: float | None) -> list[str]:
-    """The best and the worst site; with a target, the sites that reach it, that do not, and that are open."""
+    """The best and the worst site; with a target, the sites that reach it, that do not, and that are open.
+
+    A site whose figure is of too few rows is neither the best nor the worst.
+    """
     measured = [(site, site.figures[metric]) for site in sites if metric in site.figures]
     if not measured or not _has_direction(metric):
         return []
     smaller = fact(metric).better == "smaller"
-    ordered = sorted(measured, key=lambda pair: pair[1].value, reverse=not smaller)
+    judged = [pair for pair in measured if not pair[1].why_its_rows_are_few]
+    ordered = sorted(judged, key=lambda pair: pair[1].value, reverse=not smaller)
     lines = []
     if target is not None:
         lines.append(f"At every site? {_counted(measured, target)}")
@@ -131,7 +143,9 @@ def _counted(measured: Sequence[tuple[SiteRecord, SiteFigure]], target: float) -
     if len(answers[YES]) == len(measured):
         return f"Yes, at each of {len(measured)}."
     parts = [f"yes at {_named(answers[YES])}", f"no at {_named(answers[NO])}"]
-    parts.append(f"it cannot be said at {_named(answers[OPEN])}, because the interval contains the target")
+    unsaid = [figure for _, figure in measured if reaches(figure, target) == OPEN]
+    why = " or ".join(sorted({TOO_LITTLE if figure.why_it_says_little else IN_IT for figure in unsaid}))
+    parts.append(f"it cannot be said at {_named(answers[OPEN])}, because {why}")
     said = [part for part, answer in zip(parts, answers.values(), strict=True) if answer]
     text = "; ".join(said)
     return f"{text[0].upper()}{text[1:]}."

@@ -24,6 +24,9 @@ Row = dict[str, Any]
 TOO_FEW = "too few rows"
 """In place of an interval."""
 
+UNMOVED = "no interval"
+"""The same if the difference does not move with the rows: both ends are the difference."""
+
 START = f"{wire.DIFFERENCE}/"
 
 
@@ -45,7 +48,8 @@ class ModelPair:
         def signed(value: float) -> str:
             return f"{known.factor * value:+.4g}" + (" points" if known.unit == "%" else "")
 
-        ends = f"{signed(self.interval.low)} to {signed(self.interval.high)}" if self.interval.known else TOO_FEW
+        low, high = self.interval
+        ends = UNMOVED if low == high else f"{signed(low)} to {signed(high)}" if self.interval.known else TOO_FEW
         both = [as_text(f"{wire.LOCAL}/{self.figure}", value) for value in (self.first, self.second)]
         return [*both, signed(self.difference), ends]
 
@@ -62,8 +66,9 @@ NOTE = (
     "Both models were measured on the same rows; AUROC of each is from bins of scores, the difference from the "
     "scores themselves. The difference is the first one's figure less the second one's, and clear where its "
     "interval, by the rows alone, does not include 0 (DeLong; for other figures than AUROC of two classes a "
-    "bootstrap at the site). Over all sites it is the mean of the sites' differences by rows, of those with an "
-    "interval, with the variance from theirs; it is not the difference on all rows together."
+    "bootstrap at the site); one that does not move with the rows has no interval. Over all sites it is the mean "
+    "of the sites' differences by rows, of those with enough rows, with the variance from theirs; it is not the "
+    "difference on all rows together."
 )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from logging import WARNING
 
 from flwr.app import Message
 
-from fedstride.figures.intervals_by_counts import deviation_from_bins
-from fedstride.figures.metrics import DEVIATION, ERROR
+from fedstride.figures.intervals_by_counts import deviation_from_bins, kinds
+from fedstride.figures.metrics import DEVIATION, ERROR, SMALLEST
 from fedstride.files import chained_lines
 from fedstride.flower.logs import log
 from fedstride.messages import wire
@@ -206,7 +206,7 @@ def _figures(evaluation: Cohort) -> dict[int, Row]:
         if name.startswith(OF_EVALUATION):
             for client, value in evaluation.numbers(name).items():
                 rows.setdefault(client, {})[name] = value
-            for client, more in _of_bins(evaluation, name).items():
+            for client, more in (*_of_bins(evaluation, name).items(), *_of_kinds(evaluation, name)):
                 rows.setdefault(client, {}).update(more)
     for client, ends in differences.of_clients(evaluation):
         rows.setdefault(client, {}).update(ends)
@@ -229,6 +229,25 @@ def _of_bins(evaluation: Cohort, name: str) -> dict[int, Row]:
         if name == AREA and (deviation := deviation_from_bins(alone.value, [bins])) is not None:
             row[f"{name}/{DEVIATION}"] = deviation
     return rows
+
+
+def _of_kinds(evaluation: Cohort, name: str) -> Iterator[tuple[int, Row]]:
+    """For each client: of a figure by class or label, how many rows the one with fewest has."""
+    for place, counts in counts_by_kind(evaluation, name).items():
+        yield evaluation.replies[place].client_id, {f"{name}/{SMALLEST}": min(counts)}
+
+
+def counts_by_kind(evaluation: Cohort, name: str) -> dict[int, list[int]]:
+    """How many rows each client has of each kind, by its place; empty if the figure is not by class or label."""
+    prefix, _, figure = name.partition("/")
+    if prefix != wire.LOCAL:
+        return {}
+    counts = {
+        place: kinds(figure, value, evaluation.replies[place].num_examples)
+        for place, value in evaluation.selections[name].used.items()
+        if isinstance(value, list)
+    }
+    return {place: each for place, each in counts.items() if each}
 
 
 def _notes(reply: Reply, cohort: Cohort) -> list[str]:

@@ -184,8 +184,8 @@ def _figures(facts: CardFacts) -> str:
         if site.evaluated and (why := site.why_it_says_little(facts.config.headline))
     ]
     note = (
-        "In brackets: the interval of 95 % by the number of rows that were measured (shares: Wilson; AUROC of two "
-        "classes: Hanley and McNeil), where it is known. It says nothing of another seed."
+        "In brackets: the interval of 95 % by the number of rows that were measured (shares of all rows: Wilson; "
+        "AUROC of two classes: Hanley and McNeil), where it is known. It says nothing of another seed."
     )
     all_of_them = ["Over all sites (`local`), or on the server's test set (`test`):\n\n" + "\n".join(whole)]
     return "\n\n".join(

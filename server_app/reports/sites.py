@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedstride.figures.intervals import Interval
-from fedstride.figures.intervals_by_counts import of_area, of_rate
-from fedstride.figures.metrics import DEVIATION, as_text, fact
+from fedstride.figures.intervals import FEWEST, Interval, enough
+from fedstride.figures.intervals_by_counts import RATES, of_area, of_rate
+from fedstride.figures.metrics import DEVIATION, SMALLEST, as_text, fact
 from fedstride.figures.scores import SCORES
 from fedstride.messages import wire
 
@@ -22,23 +22,31 @@ from .client_rows import AREA, NO_REPLY
 WIDEST = 0.2
 """The widest interval of a figure in [0, 1] with which a site says something of the model."""
 
+TOO_WIDE = f"the interval is wider than {WIDEST:g}"
+TOO_FEW = f"fewer than {FEWEST} rows"
+TOO_FEW_OF_A_CLASS = f"fewer than {FEWEST} rows of a class"
+
 USED = "used"
 ASKED = (USED, "rejected", NO_REPLY)
 """What a site's row says of a round in which it was asked."""
 
-RATES = frozenset(
-    f"{wire.LOCAL}/{name}" for name, score in SCORES.items() if score.percent and score.finish is None
-)
-"""Figures that are a share of the rows."""
+
+SHARES = frozenset(f"{wire.LOCAL}/{name}" for name in RATES)
+"""Figures with Wilson's interval."""
 
 
 @dataclass(frozen=True)
 class SiteFigure:
-    """A figure of some rows, and its interval of 95 % by the number of rows; None where it is not known."""
+    """A figure of some rows, and its interval of 95 % by the number of rows; None where it is not known.
+
+    `rows`: how many were measured; `fewest`: of a figure by class, how many the class has that has fewest.
+    """
 
     metric: str
     value: float
     interval: Interval | None = None
+    rows: float | None = None
+    fewest: float | None = None
 
     @property
     def text(self) -> str:
@@ -49,9 +57,22 @@ class SiteFigure:
         return f"{as_text(self.metric, self.value)} ({low} to {high})"
 
     @property
-    def says_little(self) -> bool:
-        """Whether the interval is too wide to judge the model by it."""
-        return self.interval is not None and self.interval[1] - self.interval[0] > WIDEST
+    def why_it_says_little(self) -> str:
+        """Why the model cannot be judged by it: too wide an interval, or too few rows; empty if it can."""
+        if self.interval is not None and fact(self.metric).most <= 1.0 and self._width > WIDEST:
+            return TOO_WIDE
+        return self.why_its_rows_are_few
+
+    @property
+    def why_its_rows_are_few(self) -> str:
+        """Why no figure of these rows says something; empty if one can, or if their number is not known."""
+        if self.rows is not None and not enough(int(self.rows)):
+            return TOO_FEW
+        return TOO_FEW_OF_A_CLASS if self.fewest is not None and not enough(int(self.fewest)) else ""
+
+    @property
+    def _width(self) -> float:
+        return 0.0 if self.interval is None else self.interval[1] - self.interval[0]
 
 
 @dataclass
@@ -100,7 +121,7 @@ class SiteRecord:
         figure = self.figures.get(metric)
         if figure is None:
             return "no figure"
-        return f"the interval is wider than {WIDEST:g}" if figure.says_little else ""
+        return figure.why_it_says_little
 
 
 class Sites:
@@ -141,12 +162,12 @@ class Sites:
 
 def over_all(row: Mapping[str, Any], sites: Iterable[SiteRecord]) -> dict[str, SiteFigure]:
     """The figures of a round's row, over all sites or on the server's test set. `sites`: that were measured."""
-    return figures_in(row, float(sum(site.measured or 0 for site in sites)))
+    return figures_in(row, float(sum(site.measured or 0 for site in sites)) or None)
 
 
 def figures_in(row: Mapping[str, Any], measured: float | None = None) -> dict[str, SiteFigure]:
     """The figures of an evaluation in a row of a site or a round. `measured`: its rows; None: as the row says."""
-    rows = number(row, wire.MEASURED) if measured is None else measured
+    of_sites = number(row, wire.MEASURED) if measured is None else measured
     figures = {}
     for metric in row:
         prefix, _, name = metric.partition("/")
@@ -154,16 +175,22 @@ def figures_in(row: Mapping[str, Any], measured: float | None = None) -> dict[st
             continue
         value = number(row, metric)
         if value is not None:
-            figures[metric] = SiteFigure(metric, value, _interval(metric, value, rows, row))
+            rows = of_sites if prefix == wire.LOCAL else None
+            figures[metric] = _figure(metric, value, rows, row)
     return figures
 
 
-def _interval(metric: str, value: float, rows: float | None, row: Mapping[str, Any]) -> Interval | None:
+def _figure(metric: str, value: float, rows: float | None, row: Mapping[str, Any]) -> SiteFigure:
+    """With its interval. Wilson's is right of any number of rows; that of an AUROC needs enough of each class."""
+    figure = SiteFigure(metric, value, None, rows, number(row, f"{metric}/{SMALLEST}"))
     deviation = number(row, f"{metric}/{DEVIATION}")
     if metric == AREA and deviation is not None:
-        return of_area(value, deviation)
+        few = figure.fewest is not None and not enough(int(figure.fewest))
+        return figure if few else replace(figure, interval=of_area(value, deviation))
     inside = fact(metric).least <= value <= fact(metric).most
-    return of_rate(value, rows) if metric in RATES and rows is not None and rows >= 1 and inside else None
+    if metric not in SHARES or not inside or rows is None or rows < 1:
+        return figure
+    return replace(figure, interval=of_rate(value, rows))
 
 
 def _whole(row: Mapping[str, Any], name: str) -> int | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from fedstride.figures.intervals_by_counts import deviation_from_bins
-from fedstride.figures.metrics import DEVIATION, fact
+from fedstride.figures.metrics import DEVIATION, SMALLEST, fact
 from fedstride.messages import wire
 from strategies.replies.cohort import Cohort
 
 from ..evaluation import differences
 from ..records.row_values import Row
-from .client_rows import AREA
+from .client_rows import AREA, counts_by_kind
 
 
 def spread(evaluation: Cohort) -> Row:
@@ -27,7 +27,13 @@ def spread(evaluation: Cohort) -> Row:
         if better is None or len(values) < 2 or not name.startswith(f"{wire.LOCAL}/"):
             continue
         row |= {f"{name}/worst": values[0], f"{name}/p10": values[math.floor(0.1 * (len(values) - 1))]}
-    return row | _deviation(evaluation) | differences.of_all(evaluation)
+    return row | _deviation(evaluation) | _smallest(evaluation) | differences.of_all(evaluation)
+
+
+def _smallest(evaluation: Cohort) -> Row:
+    """Of each figure by class or label, how many rows of all clients the one with fewest has."""
+    counts = {name: counts_by_kind(evaluation, name).values() for name in evaluation.selections}
+    return {f"{name}/{SMALLEST}": min(map(sum, zip(*each, strict=True))) for name, each in counts.items() if each}
 
 
 def _deviation(evaluation: Cohort) -> Row:

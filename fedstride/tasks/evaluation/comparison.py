@@ -2,7 +2,7 @@
 
 A figure is the mean over the seeds of training. Its interval is of the rows alone
 (`fedstride/figures/intervals.py`): of an AUROC of two classes by DeLong's method, else by a bootstrap of the
-site's rows. The spread is the standard deviation over the seeds.
+site's rows; of too few rows there is none. The spread is the standard deviation over the seeds.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...figures import intervals
-from ...figures.intervals import Estimate, Interval
-from ...figures.scores import EXACT
+from ...figures.intervals import NONE, Estimate, Interval
 from .per_row import PerRow
 
 AUROC = "auroc"
@@ -25,7 +24,8 @@ AUROC = "auroc"
 class ComparedFigure(NamedTuple):
     """A figure or a difference of two, with its interval and its variance by the same method (NaN if unknown).
 
-    `spread`: over the seeds, NaN with one.
+    A variance of 0 has no interval: the figure is the same whatever rows are drawn. `spread`: over the seeds, NaN
+    with one.
     """
 
     value: float
@@ -39,7 +39,8 @@ class At:
     """What was found on the held-out rows of a site, or of all.
 
     `figures`: by column, and by name of the figure. `differences`: the first column less the other one. `enough`:
-    for which figures there are enough rows to say something.
+    for which figures there are enough rows to say something; the others have no interval. `left_out`: the sites
+    that do not count over all.
     """
 
     site: str
@@ -47,6 +48,7 @@ class At:
     figures: Mapping[str, Mapping[str, ComparedFigure]]
     differences: Mapping[tuple[str, str], Mapping[str, ComparedFigure]]
     enough: Mapping[str, bool]
+    left_out: Sequence[str] = ()
 
 
 Columns = Mapping[str, Sequence[PerRow]]
@@ -59,12 +61,18 @@ def at_site(name: str, columns: Columns, pairs: Pairs, seed: int) -> At:
     """On the rows of one site. `seed`: of the bootstrap."""
     first = next(iter(columns.values()))[0]
     comparison = bootstrapped(name, [first.rows], columns, pairs, seed)
-    return _by_delong(comparison, columns, pairs) if AUROC in first.names and _one_column(first) else comparison
+    exact = comparison.enough.get(AUROC, False) and _one_column(first)
+    return _by_delong(comparison, columns, pairs) if exact else comparison
 
 
 def bootstrapped(name: str, sizes: Sequence[int], columns: Columns, pairs: Pairs, seed: int) -> At:
-    """By the bootstrap alone, of the rows of several sites of these sizes, one after the other."""
-    names = next(iter(columns.values()))[0].names
+    """By the bootstrap alone, of the rows of several sites of these sizes, one after the other.
+
+    There are enough rows if one of the sites has them; whoever calls leaves out the others.
+    """
+    first = next(iter(columns.values()))[0]
+    names = first.names
+    enough = {figure: intervals.enough(max(sizes), first.kinds(figure)) for figure in names}
 
     def figures(counts: np.ndarray | None) -> np.ndarray:
         """Of each column the mean over its seeds, one column after the other."""
@@ -79,11 +87,8 @@ def bootstrapped(name: str, sizes: Sequence[int], columns: Columns, pairs: Pairs
     def of(column: str) -> dict[str, ComparedFigure]:
         where = {figure: place[column, figure] for figure in names}
         return {
-            figure: ComparedFigure(
-                float(values[at]),
-                intervals.of_draws(draws[:, at]),
-                _spread(by_seed[column][:, names.index(figure)]),
-                intervals.variance_of_draws(draws[:, at]),
+            figure: _compared(
+                float(values[at]), draws[:, at], _spread(by_seed[column][:, names.index(figure)]), enough[figure]
             )
             for figure, at in where.items()
         }
@@ -94,29 +99,27 @@ def bootstrapped(name: str, sizes: Sequence[int], columns: Columns, pairs: Pairs
             a, b = place[one, figure], place[other, figure]
             spread = _spread(by_seed[one][:, number] - by_seed[other][:, number])
             apart = draws[:, a] - draws[:, b]
-            by_figure[figure] = ComparedFigure(
-                float(values[a] - values[b]),
-                intervals.of_draws(apart),
-                spread,
-                intervals.variance_of_draws(apart),
-            )
+            by_figure[figure] = _compared(float(values[a] - values[b]), apart, spread, enough[figure])
         return by_figure
 
-    first = next(iter(columns.values()))[0]
     return At(
         name,
         sum(sizes),
         {column: of(column) for column in columns},
         {pair: difference(*pair) for pair in pairs},
-        {figure: intervals.enough(sum(sizes), _kinds(first) if figure in EXACT else ()) for figure in names},
+        enough,
     )
 
 
+def _compared(value: float, draws: np.ndarray, spread: float, enough: bool) -> ComparedFigure:
+    if not enough:
+        return ComparedFigure(value, NONE, spread, math.nan)
+    return ComparedFigure(value, intervals.of_draws(draws), spread, intervals.variance_of_draws(draws))
+
+
 def _by_delong(comparison: At, columns: Columns, pairs: Pairs) -> At:
-    """The same with DeLong's intervals for the AUROC, if there are rows of both kinds."""
+    """The same with DeLong's intervals for the AUROC; there are rows of both kinds."""
     positive = next(iter(columns.values()))[0].scores()[1][:, 0]
-    if positive.all() or not positive.any():
-        return comparison
     scores = np.stack([rows.scores()[0][:, 0] for seeds in columns.values() for rows in seeds])
     areas = intervals.areas(scores, positive)
     weights: dict[str, np.ndarray] = {}
@@ -145,12 +148,6 @@ def _of(figure: ComparedFigure, estimate: Estimate, interval: Callable[[Estimate
 
 def _one_column(rows: PerRow) -> bool:
     return int(rows.scores()[1].shape[1]) == 1
-
-
-def _kinds(rows: PerRow) -> list[int]:
-    """How many rows of each kind the class or label has that has fewest."""
-    positive = rows.scores()[1].sum(0)
-    return [int(positive.min()), int((rows.rows - positive).min())]
 
 
 def _spread(values: np.ndarray) -> float:

@@ -15,6 +15,7 @@ from torch import nn
 
 from ...figures.figure import Figure, state_of, value_of
 from ...figures.figure_states import Reported, added
+from ...figures.intervals_by_counts import kinds
 from ...figures.scores import EXACT, SCORES
 from ..goals import rates_of
 from ..models.tensors import Examples
@@ -41,6 +42,13 @@ class PerRow:
     def figures(self, counts: np.ndarray | None = None) -> np.ndarray:
         """The figures, float64 (figures,), of rows that each count so often, int64 (rows,); None: once."""
         return np.array([self._figure(name, counts) for name in self.names], np.float64)
+
+    def kinds(self, name: str) -> list[int]:
+        """How many rows have each class or label, and how many have not; empty if the figure is not by class."""
+        if name in EXACT:
+            have = self.scores()[1].sum(0)
+            return [*map(int, have), *map(int, self.rows - have)]
+        return kinds(name, rates_of(self.sums[name].sum(0), self.rows), self.rows) if name in self.sums else []
 
     def _figure(self, name: str, counts: np.ndarray | None) -> float:
         if name in EXACT:

@@ -42,8 +42,8 @@ def rows_of(given: Examples, seed: int) -> PerRow:
     ("counts", "without"),
     [
         ([40, 30], set[str]()),
-        ([40, 9], {"auroc", "average_precision"}),
-        ([9, 60], {"auroc", "average_precision"}),
+        ([40, 9], {"auroc", "average_precision", "f1"}),
+        ([9, 60], {"auroc", "average_precision", "f1"}),
         ([4, 5], {"auroc", "average_precision", "accuracy", "f1", "brier"}),
     ],
 )

@@ -64,14 +64,18 @@ def test_each_model_is_measured_on_the_same_rows_of_each_site(sites: list[str], 
     printed, found = compared(out, *sites, "strategy=fedavg,fednnnn", "--seeds", "4,7")
     assert [each["site"] for each in found] == [*NAMES, "all"]
     assert list(found[0]["figures"]) == ["fedavg", "fednnnn", ALONE, POOLED]
-    assert found[-1]["rows"] == sum(each["rows"] for each in found[:-1])
+    counted = [each for each in found[:-1] if each["rows"] >= 10]
+    assert found[-1]["rows"] == sum(each["rows"] for each in counted)
+    assert found[-1]["left_out"] == ["west"] and "all: without west, where fewer than 10 rows" in printed
     assert not (out / ROWS).exists(), "copies of rows stay nowhere"
     assert "west" in printed.partition("fewer than 10 rows")[0].rpartition("*")[2]
     # The federation's figures at each site are those that the run itself reports.
     for seed in (4, 7):
         run = load_run(out / f"runs/fedavg-seed{seed}")
         assert run.completed
-    mean = np.mean([load_run(out / f"runs/fedavg-seed{s}").rows[-1]["local/accuracy"] for s in (4, 7)])
+    own = [run.clients.rows for run in (load_run(out / f"runs/fedavg-seed{s}") for s in (4, 7))]
+    last = [row for rows in own for row in rows if row["round"] == 2 and row["local/num-examples"] >= 10]
+    mean = np.average([row["local/accuracy"] for row in last], weights=[row["local/num-examples"] for row in last])
     assert found[-1]["figures"]["fedavg"]["accuracy"]["value"] == pytest.approx(mean, abs=1e-12)
     # A site alone: the run of that site alone, which `fedstride run` gives too, measured on its held-out rows.
     for name in NAMES:

@@ -64,7 +64,7 @@ def test_the_answer_follows_the_intervals(tmp_path: Path, target: float, answer:
     )
     assert f"the target is {target:.4f}" in found.text and "measured on 209 rows of 3 sites" in found.text
     assert found.sites[0].lower().startswith(f"at every site? {words}")
-    assert "Best site: north, 0.9000" in found.sites[1] and "Worst site: small, 0.8000" in found.sites[1]
+    assert "Best site: north, 0.9000" in found.sites[1] and "Worst site: south, 0.8400" in found.sites[1]
     assert found.warnings == ("Too few rows to say: small (9 rows measured, the interval is wider than 0.2).",)
 
 
@@ -206,3 +206,40 @@ def test_the_page_fits_the_screen(tmp_path: Path, width: int) -> None:
     found = re.search(r'data-needed="(\d+)"', dom)
     assert found and int(found[1]) <= width
     shutil.rmtree(tmp_path / "profile", ignore_errors=True)
+
+
+FEW = [
+    {"client": name, "status": "used", "num-examples": 99, "local/num-examples": rows, "local/recall": value}
+    | ({} if fewest is None else {"local/recall/fewest": fewest})
+    for name, rows, value, fewest in (
+        ("north", 90, 0.8, 40), ("one-row", 1, 1.0, None), ("south", 80, 0.7, 30), ("va", 32, 0.1, 4),
+    )
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", [0.05, 0.5, 0.99])
+def test_a_site_with_too_few_rows_has_one_answer(tmp_path: Path, target: float) -> None:
+    run = study(tmp_path / "run", FEW, "best=local/recall", overall={"local/recall": 0.75})
+    found = quality(run, target)
+    answer, extremes = found.sites
+    assert answer.lower().endswith("it cannot be said at one-row, va, because too few rows were measured.")
+    assert extremes == "Best site: north, 80.00 %. Worst site: south, 70.00 %."
+    (warning,) = found.warnings
+    assert "one-row (1 rows measured, fewer than 10 rows)" in warning
+    assert "va (32 rows measured, fewer than 10 rows of a class)" in warning
+    page = unescape(report([run], target=target))
+    assert "va: too few rows to say: fewer than 10 rows of a class" in page
+
+
+def test_a_wide_interval_on_one_side_of_the_target_has_one_answer(tmp_path: Path) -> None:
+    run = study(tmp_path / "run", [*GOOD[:2], site("va", 0.5, deviation=0.1, rows=32)])
+    found = quality(run, 0.95)
+    assert "it cannot be said at va, because too few rows were measured" in found.sites[0]
+    assert found.warnings == ("Too few rows to say: va (32 rows measured, the interval is wider than 0.2).",)
+
+
+def test_over_all_too_few_rows_say_nothing(tmp_path: Path) -> None:
+    run = study(tmp_path / "run", FEW[1:2], "best=local/recall", overall={"local/recall": 1.0})
+    found = quality(run, 0.5)
+    assert found.text.startswith("Is it good enough? Over all: it cannot be said.")
+    assert found.sites == ("At every site? It cannot be said at one-row, because too few rows were measured.",)
