@@ -23,9 +23,9 @@ def line(text: str, *, err: bool = False) -> None:
     typer.echo(printable(text), err=err)
 
 
-def block(text: str) -> None:
-    """Print the lines of a text that this program has put together, such as a table."""
-    typer.echo("\n".join(map(printable, text.rstrip("\n").split("\n"))))
+def block(text: str, *, err: bool = False) -> None:
+    """Print the lines of a text that this program has put together, such as a table; see `line`."""
+    typer.echo("\n".join(map(printable, text.rstrip("\n").split("\n"))), err=err)
 
 
 def say(console: Console, text: str) -> None:

@@ -14,7 +14,9 @@ from .table import RUNS
 
 def report(
     runs: Annotated[list[Path] | None, RUNS] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file; - prints it.")] = Path(
+        "report.html"
+    ),
     target: Annotated[
         float | None,
         typer.Option(
@@ -36,10 +38,13 @@ def report(
 
     from ..report import report as html
     from ..report.page import check_target, save
+    from ..results.output_files import STANDARD_OUTPUT, refuse_standard_output
     from ..results.run_folders import find_runs
 
     if not runs:
         raise ConfigError("name one or more run folders, as in: fedstride report runs")
+    if live:
+        refuse_standard_output(output, "--output", "a page that is written again and again")
     check_target(output)
     all_runs, remarks = find_runs(runs)
     while live and any(run.state == "running" for run in all_runs):
@@ -49,6 +54,7 @@ def report(
     if not all_runs:
         raise ConfigError(f"no run can be read: {'; '.join(remarks)}")
     save(html(all_runs, remarks, target=target), output)
-    line(f"{len(all_runs)} run{'s' * (len(all_runs) != 1)}, {output.resolve()}")
+    if output != STANDARD_OUTPUT:
+        line(f"{len(all_runs)} run{'s' * (len(all_runs) != 1)}, {output.resolve()}")
     for remark in remarks:
         line(f"note: {remark}", err=True)

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedstride.errors import ConfigError, RunError
+import typer
+
+from fedstride.errors import ConfigError, RunError, printable
+
+STANDARD_OUTPUT = Path("-")
+"""As the name of a file: it is printed, and all else that the command says goes to standard error."""
+
+
+def refuse_standard_output(path: Path | None, option: str, what: str) -> None:
+    """Raise ConfigError if a command should print what is no text."""
+    if path == STANDARD_OUTPUT:
+        raise ConfigError(
+            f"{option} - is not possible: {what} is not printed; name a file or folder, as in ./NAME"
+        )
+
+
+def write_standard_output(text: str) -> None:
+    """Print the content of a file, as it is; on a terminal without the characters on which one acts."""
+    if sys.stdout.isatty():
+        text = "".join(f"{printable(row)}\n" for row in text.splitlines())
+    typer.echo(text.encode(), nl=False)
 
 
 def check_replaceable(path: Path, mark: str, kind: str, within: int | None = None) -> None:
