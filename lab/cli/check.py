@@ -14,7 +14,7 @@ from rich.console import Console
 
 from fedstride.errors import ConfigError
 
-from ..terminal import block, line, say
+from ..terminal import block, content, line, say
 from .run import OVERRIDES
 from .submit import EXPIRES, KEY, NODES, SIGNATURE, SIGNING_KEY, signature_of
 from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, select
@@ -57,8 +57,9 @@ def check(
     from ..results.output_files import STANDARD_OUTPUT
     from ..sites import differing_sites, page, table, words
 
-    check_target(output)
     prints_page = output == STANDARD_OUTPUT
+    if not prints_page:
+        check_target(output)
     console, given = Console(stderr=prints_page), parse(overrides or [])
     deployed = connection is not None or address is not None
     if not deployed and any(option is not None for option in (signature, signing_key, key, nodes, expires)):
@@ -80,8 +81,11 @@ def check(
         line(f"- {remark}", err=prints_page)
     if said and not lines:
         line("nothing differs", err=prints_page)
-    save(page.html(said, columns, outliers, lines, reasons), output)
-    if not prints_page:
+    made = page.html(said, columns, outliers, lines, reasons)
+    if prints_page:
+        content(made)
+    else:
+        save(made, output)
         line(f"page: {output.resolve()}")
     if not said:
         raise typer.Exit(1)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..terminal import line
+from ..terminal import content, line
 
 BEST = typer.Option("--best", help="Use the model of the best round, not the last.")
 PARTS = typer.Option(
@@ -40,7 +40,7 @@ def predict(
     from server_app.records.spreadsheet import inert
 
     from ..prediction.model import load
-    from ..results.output_files import STANDARD_OUTPUT, write_standard_output
+    from ..results.output_files import STANDARD_OUTPUT
 
     if output != STANDARD_OUTPUT and output.exists():
         raise ConfigError(f"{output} exists and is not overwritten: choose another file with --output")
@@ -51,7 +51,7 @@ def predict(
     safe[words] = safe[words].map(inert)
     safe.index = safe.index.map(inert)
     if output == STANDARD_OUTPUT:
-        write_standard_output(safe.to_csv())
+        content(safe.to_csv())
         return
     try:
         atomic.create(output, safe.to_csv().encode())

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..terminal import line
+from ..terminal import content, line
 from .table import RUNS
 
 
@@ -45,7 +45,9 @@ def report(
         raise ConfigError("name one or more run folders, as in: fedstride report runs")
     if live:
         refuse_standard_output(output, "--output", "a page that is written again and again")
-    check_target(output)
+    prints_page = output == STANDARD_OUTPUT
+    if not prints_page:
+        check_target(output)
     all_runs, remarks = find_runs(runs)
     while live and any(run.state == "running" for run in all_runs):
         save(html(all_runs, remarks, target=target, refresh=every), output)
@@ -53,8 +55,11 @@ def report(
         all_runs, remarks = find_runs(runs)
     if not all_runs:
         raise ConfigError(f"no run can be read: {'; '.join(remarks)}")
-    save(html(all_runs, remarks, target=target), output)
-    if output != STANDARD_OUTPUT:
+    page = html(all_runs, remarks, target=target)
+    if prints_page:
+        content(page)
+    else:
+        save(page, output)
         line(f"{len(all_runs)} run{'s' * (len(all_runs) != 1)}, {output.resolve()}")
     for remark in remarks:
         line(f"note: {remark}", err=True)

@@ -18,7 +18,7 @@ from server_app.reports.plot_style import DARK, DARK_MAP, MAP, STYLES
 
 from ..plots.panels import Panel
 from ..results.formats import Grid
-from ..results.output_files import STANDARD_OUTPUT, check_replaceable, write_standard_output, writing
+from ..results.output_files import check_replaceable, writing
 from .browser_panels import data
 
 GENERATOR = "fedstride report"
@@ -187,19 +187,11 @@ def listed(lines: Iterable[str], kind: str = "") -> str:
 
 def check_target(path: Path) -> None:
     """Raises ConfigError for a folder, and for an existing file that is not a report by fedstride."""
-    if path == STANDARD_OUTPUT:
-        return
     check_replaceable(path, f'content="{GENERATOR}"', "report", within=2000)
 
 
 def save(text: str, path: Path) -> None:
-    """Write the page, or print it if the path is `-`.
-
-    Raises ConfigError as `check_target` does, RunError if the file cannot be written.
-    """
-    if path == STANDARD_OUTPUT:
-        write_standard_output(text)
-        return
+    """Write the page. Raises ConfigError as `check_target` does, RunError if the file cannot be written."""
     check_target(path)
     with writing(path):
         atomic.write(path, text.encode())

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import typer
-
-from fedstride.errors import ConfigError, RunError, printable
+from fedstride.errors import ConfigError, RunError
 
 STANDARD_OUTPUT = Path("-")
 """As the name of a file: it is printed, and all else that the command says goes to standard error."""
@@ -21,13 +18,6 @@ def refuse_standard_output(path: Path | None, option: str, what: str) -> None:
         raise ConfigError(
             f"{option} - is not possible: {what} is not printed; name a file or folder, as in ./NAME"
         )
-
-
-def write_standard_output(text: str) -> None:
-    """Print the content of a file, as it is; on a terminal without the characters on which one acts."""
-    if sys.stdout.isatty():
-        text = "".join(f"{printable(row)}\n" for row in text.splitlines())
-    typer.echo(text.encode(), nl=False)
 
 
 def check_replaceable(path: Path, mark: str, kind: str, within: int | None = None) -> None:

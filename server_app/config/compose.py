@@ -201,11 +201,11 @@ def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Co
         if key == "parts":
             continue
         before, now = OmegaConf.select(tree, key), value_for(tree, key, override.value)
-        if (setting := setting_at(tree, key)) is not None and setting.setting.path:
-            before, now = absolute_value(before), absolute_value(now)
+        setting = setting_at(tree, key)
+        is_path = setting is not None and setting.setting.path
         if key in changeable:
             put(tree, override)
-        elif before != now:
+        elif before != now and not (is_path and before == absolute_value(now)):
             raise ConfigError(
                 f"{key} = {now!r}, but the run in {path} has {before!r}: a resumed run can change only "
                 f"{', '.join(sorted(changeable))}; start a new run instead"

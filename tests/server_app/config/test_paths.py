@@ -156,3 +156,11 @@ def test_the_configuration_of_a_run_has_absolute_paths(here: Path) -> None:
     stored = from_yaml((folder / "config.yaml").read_text())
     assert replace(stored, name=None) == replace(absolute(stored), name=None)
     assert stored.out == f"{here}/runs" and stored.partition.files[0] == f"{here}/0.csv"  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_the_same_path_as_it_was_typed_is_no_change(here: Path) -> None:
+    folder = play(Path("runs"), *OWN, FILES, "rounds=1", "name=run", small=False).folder
+    assert compose([f"resume='{folder}'", "out=runs", "rounds=2"]).rounds == 2
+    with pytest.raises(ConfigError, match="out = 'elsewhere', but the run in"):
+        compose([f"resume='{folder}'", "out=elsewhere"])
