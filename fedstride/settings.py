@@ -58,7 +58,8 @@ class Setting:
     a resumed run may change the value although the result depends on it (more rounds, an earlier end). `kind`:
     None means the kind of the key's group. `layers`: the value is a list of patterns, each of which must match the
     name of a linear or convolution module of the run's model. `across`: with this value, the update of one client
-    decides what is used of those of others.
+    decides what is used of those of others. `path`: the value is a path, or a list of paths, which a run stores as
+    absolute ones.
     """
 
     meaning: str
@@ -72,6 +73,7 @@ class Setting:
     extends: bool = False
     layers: bool = False
     across: bool = False
+    path: bool = False
 
 
 @dataclass(frozen=True)

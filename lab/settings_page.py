@@ -34,8 +34,9 @@ The column *kind* says how a key affects a result:
 - *none*: no result depends on the key.
 
 The column *resume* says whether the key may change when a run is resumed
-(`fedstride resume FOLDER KEY=VALUE`). For `parts`, the path of the file may change, but not its
-content.
+(`fedstride resume FOLDER KEY=VALUE`). For `parts` and `partition.files`, the
+paths may change, but not the content. A run stores its paths as absolute ones; in a deployment
+`task.root` belongs to the nodes, and stays as it is given.
 """
 
 COLUMNS = ("key", "type", "default", "allowed", "meaning", "kind", "resume")

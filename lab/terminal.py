@@ -8,6 +8,7 @@ for every character that is not printable.
 from __future__ import annotations
 
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
 import typer
@@ -23,9 +24,17 @@ def line(text: str, *, err: bool = False) -> None:
     typer.echo(printable(text), err=err)
 
 
-def block(text: str) -> None:
-    """Print the lines of a text that this program has put together, such as a table."""
-    typer.echo("\n".join(map(printable, text.rstrip("\n").split("\n"))))
+def block(text: str, *, err: bool = False) -> None:
+    """Print the lines of a text that this program has put together, such as a table; see `line`."""
+    typer.echo("\n".join(map(printable, text.rstrip("\n").split("\n"))), err=err)
+
+
+def content(text: str) -> None:
+    """Print the content of a file as it is; a terminal gets it as `block` prints it."""
+    if sys.stdout.isatty():
+        block(text)
+    else:
+        typer.echo(text.encode(), nl=False)
 
 
 def say(console: Console, text: str) -> None:

@@ -55,7 +55,7 @@ def main(grid: Grid, context: Context) -> None:
             if grids.is_deployment(grid):
                 _check_no_seed(config)
             refuse_attack(config)
-            prepared = session.prepare(config)
+            prepared = session.prepare(config, clients_elsewhere=grids.is_deployment(grid))
             describes = bool(context.run_config.get(wire.CHECK))
             if signed is not None:
                 signed_messages.check(signed, prepared, describes=describes)

@@ -31,7 +31,9 @@ from strategies.norm_analysis import NormAnalysis
 from .config.compose import digest, to_yaml
 from .config.keys import label
 from .config.schema import Config
+from .records import completed_run
 from .records.checkpoint import FOLDER, KEPT, Checkpoint, set_aside_newer, valid_checkpoints, write_checkpoint
+from .records.completed_run import CONFIG, STATUS
 from .records.line_files import LineFile
 from .records.restored_lines import CLIENTS, METRICS, copy_of_metrics, restored_clients, restored_metrics
 from .records.row_values import Row, total
@@ -46,7 +48,6 @@ from .stopping import chosen_round
 CSV = "metrics.csv"
 BEST = "best.safetensors"
 MODEL = "model.safetensors"
-STATUS = "status.json"
 TASK = "task.json"
 MEDIANS = "medians.txt"
 CHECKPOINT = "the checkpoint"
@@ -93,15 +94,17 @@ class Records:
         self._unsaved_best: Round | None = None
         self.card = Card(config, folder.name)
         self._unwritten: dict[str, str] = {}  # what is not written at present, and why
+        self._completed: Mapping[str, bytes] = {}  # files of the completed run that is resumed, until a new round
         try:
             self._lock = lock(folder)
             if resume is not None:
+                self._completed = completed_run.kept(folder, resume.server_round)
                 self._restore(resume)
             self._metrics = LineFile(folder / METRICS)
             self._copy = LineFile(copy_of_metrics(folder))
             self._clients = LineFile(folder / CLIENTS)
             self._csv = LineFile(folder / CSV)
-            atomic.write(folder / "config.yaml", to_yaml(config).encode())
+            atomic.write(folder / CONFIG, to_yaml(config).encode())
             self._status("running", None)
         except OSError as error:
             raise RunError(
@@ -143,6 +146,7 @@ class Records:
     @held()
     def round_done(self, done: Round) -> None:
         """Append the round's lines; write the model if it is the best so far, and a checkpoint if one is due."""
+        self._completed = {}
         self.rows.append(done.row)
         self.last, self._state = done, None
         self.card.add(done.clients)
@@ -247,8 +251,13 @@ class Records:
     def close(self, state: str, reason: str | None = None) -> None:
         """Write the last files, regardless of how the run ended: lines, checkpoint, model, status, plot.
 
-        Raises RunError if a completed run could not write all but the plot; `status.json` then says `failed`.
+        A completed run that is resumed, and ends before another round, stays as it was. Raises RunError if a
+        completed run could not write all but the plot; `status.json` then says `failed`.
         """
+        if state != "completed" and self._completed:
+            self._try(STATUS, lambda: completed_run.put_back(self.folder, self._completed))
+            self._lock.close()
+            return
         if self.last is not None:
             self._write_last(self.last, state)
         completed = state == "completed"

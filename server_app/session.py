@@ -28,6 +28,7 @@ from .before_training.initial_model import pinned
 from .before_training.mini_batches import check_mini_batches
 from .before_training.model_origin import origin
 from .build import build_strategy, code_of_clients, learning_at_server, message_config
+from .config import paths
 from .config.allowed_by_user import CHANGED_DATA
 from .config.compose import digest
 from .config.defaults import resolved
@@ -80,13 +81,17 @@ class Outcome:
     medians: Sequence[str] = ()  # what is known of those that replace missing cells
 
 
-def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prepared:
-    """Build what a run needs, and read the checkpoint if `resume` names a run.
+def prepare(
+    config: Config, evaluation: CentralEvaluation | None = None, *, clients_elsewhere: bool = False
+) -> Prepared:
+    """Build what a run needs, and read the checkpoint if `resume` names a run. Its paths become absolute.
 
     `evaluation`: of another run with the same task, network, seed and test set, to be used for this one too.
+    `clients_elsewhere`: the paths that clients get are those of other machines, and stay as they are.
     Raises ConfigError, DataError or CheckpointError. Nothing is started or written to the run's folder.
     """
     check_trackers(config.track)
+    config = paths.absolute(config, of_parts=not clients_elsewhere)
     build_strategy(config)  # first without the model: errors are found before the data are read
     source = data.load(config.task)
     config = pinned(resolved(config, source))

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from desk import play
-from heart_tables import EXAMPLE, PUBLISHED, data_files, tables
+from heart_tables import EXAMPLE, PUBLISHED, SITES, WHERE, data_files, published, tables
 
 from lab.prediction.model import load
 
 
 @pytest.fixture(params=["as made here", "as published"])
 def sites(request: pytest.FixtureRequest, tmp_path: Path) -> list[Path]:
-    published = request.param == "as published"
-    if published and not PUBLISHED.is_dir():
-        pytest.skip(f"the published tables are not at {PUBLISHED}")
-    tables(tmp_path, published)
+    as_published = request.param == "as published"
+    if as_published and not PUBLISHED.is_dir():
+        pytest.skip(WHERE)
+    tables(tmp_path, as_published)
     return data_files(tmp_path)
 
 
@@ -33,3 +39,58 @@ def test_four_hospitals_learn_together_and_the_model_is_used(sites: list[Path], 
     text = sites[1].with_name("processed.hungarian.data").read_text()
     assert len(found) == len(text.splitlines())
     assert found["p(yes)"].between(0, 1).all()
+
+
+README = (EXAMPLE / "README.md").read_text()
+SUMS = dict(reversed(line.split("  ")) for line in re.findall(r"^[0-9a-f]{64}  \S+$", README, re.MULTILINE))
+
+
+@published
+def test_the_files_are_those_of_the_page() -> None:
+    assert list(SUMS) == [f"processed.{name}.data" for name in SITES]
+    for name, digest in SUMS.items():
+        assert hashlib.sha256((PUBLISHED / name).read_bytes()).hexdigest() == digest
+
+
+@pytest.mark.parametrize("variable", [True, False])
+def test_the_first_command_copies_the_files(tmp_path: Path, variable: bool) -> None:
+    """From the folder that the variable names, else from the working directory."""
+    (command,) = re.findall(r"^cp .*$", README, re.MULTILINE)
+    clone = tmp_path / "a clone"
+    shutil.copytree(EXAMPLE, clone / "examples/heart", ignore=shutil.ignore_patterns("*.data", "__pycache__"))
+    folder = tmp_path / "data sets/heart-disease" if variable else clone
+    folder.mkdir(parents=True, exist_ok=True)
+    tables(folder, as_published=False)
+    env = {key: value for key, value in os.environ.items() if key != "FEDSTRIDE_DATA"}
+    env |= {"FEDSTRIDE_DATA": str(folder.parent)} if variable else {}
+    subprocess.run(["bash", "-c", command], cwd=clone, env=env, check=True)
+    for name in SUMS:
+        assert (clone / "examples/heart/sites" / name).read_bytes() == (folder / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("of_variable", "beside", "chosen"),
+    [(4, 4, "variable"), (4, 0, "variable"), (3, 4, "sites"), (0, 4, "sites"), (None, 4, "sites"), (0, 0, None)],
+)
+def test_where_the_deployment_takes_the_files(
+    tmp_path: Path, of_variable: int | None, beside: int, chosen: str | None
+) -> None:
+    """From the folder of the variable if it has all four, else from sites; without either it says what to do."""
+    script = tmp_path / "heart"
+    shutil.copytree(EXAMPLE, script, ignore=shutil.ignore_patterns("*.data", "__pycache__"))
+    places = {"variable": tmp_path / "data/heart-disease", "sites": script / "sites"}
+    places["variable"].mkdir(parents=True)
+    for place, count in ((places["variable"], of_variable or 0), (places["sites"], beside)):
+        for name in list(SUMS)[:count]:
+            (place / name).write_text("")
+    env = {key: value for key, value in os.environ.items() if key != "FEDSTRIDE_DATA"}
+    env |= {} if of_variable is None else {"FEDSTRIDE_DATA": str(tmp_path / "data")}
+    given = "import deploy; print(deploy.published())" if chosen else "import deploy; deploy.main()"
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", given, str(tmp_path / "trial")],
+        cwd=script, env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if chosen:
+        assert done.stdout.strip() == str(places[chosen])
+    else:
+        assert done.returncode == 2 and "or set FEDSTRIDE_DATA to the folder in which heart-disease" in done.stderr

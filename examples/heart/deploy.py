@@ -151,17 +151,31 @@ def deploy(machines: Machines, files: Path, rounds: int, allow_root: bool) -> No
         machines.run(site, f"fedstride node-log --key keys/{site}.pub --last 4")
 
 
+def lacks(folder: Path) -> list[str]:
+    """Which of the four published files are not in a folder."""
+    return [name for site in SITES if not (folder / (name := f"processed.{site}.data")).is_file()]
+
+
+def published() -> Path:
+    """The folder of the four files: heart-disease in that of FEDSTRIDE_DATA if it has them, else sites."""
+    folder = Path(os.environ.get("FEDSTRIDE_DATA") or HERE).expanduser() / "heart-disease"
+    return HERE / "sites" if lacks(folder) else folder
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, help="a folder for all that is made; it must not exist")
-    parser.add_argument("--files", type=Path, default=HERE / "sites", help="folder with the four published files")
+    files = "folder with the four published files; default: $FEDSTRIDE_DATA/heart-disease, else sites here"
+    parser.add_argument("--files", type=Path, default=published(), help=files)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--allow-root", action="store_true", help="start nodes as root (in a container)")
     given = parser.parse_args()
-    missing = [name for site in SITES if not (given.files / (name := f"processed.{site}.data")).is_file()]
-    if missing:
-        parser.error(f"{given.files} has no {', '.join(missing)}: name the folder that has them with --files")
+    if missing := lacks(given.files):
+        parser.error(
+            f"{given.files} has no {', '.join(missing)}: name the folder that has them with --files, or set "
+            "FEDSTRIDE_DATA to the folder in which heart-disease has them"
+        )
     if given.folder.exists():
         parser.error(f"{given.folder} exists: name a folder that does not")
     signal.signal(signal.SIGTERM, signal.default_int_handler)

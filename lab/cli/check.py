@@ -14,7 +14,7 @@ from rich.console import Console
 
 from fedstride.errors import ConfigError
 
-from ..terminal import block, line, say
+from ..terminal import block, content, line, say
 from .run import OVERRIDES
 from .submit import EXPIRES, KEY, NODES, SIGNATURE, SIGNING_KEY, signature_of
 from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, select
@@ -33,7 +33,9 @@ def check(
         str | None,
         typer.Option(help="Ask the nodes of this connection in Flower's config.toml.", show_default=False),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("check.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file; - prints it alone.")] = Path(
+        "check.html"
+    ),
     address: Annotated[str | None, ADDRESS] = None,
     root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
     insecure: Annotated[bool, INSECURE] = False,
@@ -52,10 +54,13 @@ def check(
 
     from ..report.page import check_target, save
     from ..results.formats import text
+    from ..results.output_files import STANDARD_OUTPUT
     from ..sites import differing_sites, page, table, words
 
-    check_target(output)
-    console, given = Console(), parse(overrides or [])
+    prints_page = output == STANDARD_OUTPUT
+    if not prints_page:
+        check_target(output)
+    console, given = Console(stderr=prints_page), parse(overrides or [])
     deployed = connection is not None or address is not None
     if not deployed and any(option is not None for option in (signature, signing_key, key, nodes, expires)):
         raise ConfigError("runs are signed for a deployment: name it with --connection or --address")
@@ -72,15 +77,19 @@ def check(
     outliers = differing_sites.outliers(said, columns)
     lines = words.differences(said, columns, outliers)
     if said:
-        block(text(table.grid(said, columns), console.width if console.is_terminal else None))
+        block(text(table.grid(said, columns), console.width if console.is_terminal else None), err=prints_page)
     for remark in [*reasons, *lines]:
-        line(f"- {remark}")
+        line(f"- {remark}", err=prints_page)
     if said and not lines:
-        line("nothing differs")
+        line("nothing differs", err=prints_page)
     for name, remark in own_lines:  # not to standard output, which may be passed on: they may have cells
         line(f"for the people of {name} only: {remark}", err=True)
-    save(page.html(said, columns, outliers, lines, reasons), output)
-    line(f"page: {output.resolve()}")
+    made = page.html(said, columns, outliers, lines, reasons)
+    if prints_page:
+        content(made)
+    else:
+        save(made, output)
+        line(f"page: {output.resolve()}")
     if not said:
         raise typer.Exit(1)
 

@@ -49,8 +49,10 @@ def compare(
     from ..comparison import page, whole_comparison
     from ..reproduction.cells import seeds_in
     from ..reproduction.page import shown
+    from ..results.output_files import refuse_standard_output
 
     unix_signals.outlast_the_terminal()
+    refuse_standard_output(out, "--out", "a folder")
     console, numbers, place = Console(), itertools.count(1), list[Path]()
     wanted = whole_comparison.asked(overrides or [], seeds_in(seeds), folds or 0)
 

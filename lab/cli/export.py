@@ -35,7 +35,9 @@ def export(
     """
     from ..prediction.export import export as write
     from ..prediction.model import load
+    from ..results.output_files import refuse_standard_output
 
+    refuse_standard_output(to, "--to", "a model")
     _check_ended(folder)
     model = load(folder, "best" if best else "last", parts=parts)
     done = write(model, form, to, check, floats=floats)

@@ -116,7 +116,9 @@ def fetch(
 
     from ..flower.fetch import fetch as fetch_run
     from ..flower.superlink_requests import control
+    from ..results.output_files import refuse_standard_output
 
+    refuse_standard_output(output, "--output", "a folder")
     console = Console()
 
     def to(name: str) -> Path:

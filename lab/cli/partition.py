@@ -45,7 +45,10 @@ def partition(
     from server_app.config.variables import with_variables
 
     from ..plots.partition_labels import maps_of
+    from ..results.output_files import refuse_standard_output
 
+    refuse_standard_output(output, "--output", "a plot")
+    refuse_standard_output(save, "--save", "a folder")
     config = compose(with_variables(parse(overrides or []), os.environ))
     source = data.load(config.task)
     parts = schemes.partition(config.partition, source.divisible, config.clients, config.seed)

@@ -30,11 +30,13 @@ def plot(
     from ..plots import draw, kind
     from ..plots.canvas import check_target, save
     from ..results.grouping import newest
+    from ..results.output_files import refuse_standard_output
     from ..results.run_folders import find_runs
 
     chosen = kind(name)
     if not runs:
         raise ConfigError(f"name one or more run folders, as in: fedstride plot {name} runs")
+    refuse_standard_output(output, "--output", "a plot")
     path = output or Path(f"{name}.png")
     check_target(path)
     all_runs, remarks = find_runs(runs)

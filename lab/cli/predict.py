@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..terminal import line
+from ..terminal import content, line
 
 BEST = typer.Option("--best", help="Use the model of the best round, not the last.")
 PARTS = typer.Option(
@@ -24,7 +24,7 @@ def predict(
             show_default=False,
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The CSV file to write.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The CSV file to write; - prints it.")] = Path(
         "predictions.csv"
     ),
     best: Annotated[bool, BEST] = False,
@@ -40,8 +40,9 @@ def predict(
     from server_app.records.spreadsheet import inert
 
     from ..prediction.model import load
+    from ..results.output_files import STANDARD_OUTPUT
 
-    if output.exists():
+    if output != STANDARD_OUTPUT and output.exists():
         raise ConfigError(f"{output} exists and is not overwritten: choose another file with --output")
     model = load(folder, "best" if best else "last", parts=parts)
     table = model.predict(source)
@@ -49,6 +50,9 @@ def predict(
     words = safe.select_dtypes(exclude="number").columns
     safe[words] = safe[words].map(inert)
     safe.index = safe.index.map(inert)
+    if output == STANDARD_OUTPUT:
+        content(safe.to_csv())
+        return
     try:
         atomic.create(output, safe.to_csv().encode())
     except OSError as error:

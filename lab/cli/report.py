@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 
-from ..terminal import line
+from ..terminal import content, line
 from .table import RUNS
 
 
 def report(
     runs: Annotated[list[Path] | None, RUNS] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file; - prints it.")] = Path(
+        "report.html"
+    ),
     target: Annotated[
         float | None,
         typer.Option(
@@ -36,11 +38,16 @@ def report(
 
     from ..report import report as html
     from ..report.page import check_target, save
+    from ..results.output_files import STANDARD_OUTPUT, refuse_standard_output
     from ..results.run_folders import find_runs
 
     if not runs:
         raise ConfigError("name one or more run folders, as in: fedstride report runs")
-    check_target(output)
+    if live:
+        refuse_standard_output(output, "--output", "a page that is written again and again")
+    prints_page = output == STANDARD_OUTPUT
+    if not prints_page:
+        check_target(output)
     all_runs, remarks = find_runs(runs)
     while live and any(run.state == "running" for run in all_runs):
         save(html(all_runs, remarks, target=target, refresh=every), output)
@@ -48,7 +55,11 @@ def report(
         all_runs, remarks = find_runs(runs)
     if not all_runs:
         raise ConfigError(f"no run can be read: {'; '.join(remarks)}")
-    save(html(all_runs, remarks, target=target), output)
-    line(f"{len(all_runs)} run{'s' * (len(all_runs) != 1)}, {output.resolve()}")
+    page = html(all_runs, remarks, target=target)
+    if prints_page:
+        content(page)
+    else:
+        save(page, output)
+        line(f"{len(all_runs)} run{'s' * (len(all_runs) != 1)}, {output.resolve()}")
     for remark in remarks:
         line(f"note: {remark}", err=True)

@@ -57,8 +57,10 @@ def reproduce(
     from ..reproduction.page import shown
     from ..reproduction.run_times import seconds_in
     from ..reproduction.running import places
+    from ..results.output_files import refuse_standard_output
 
     unix_signals.outlast_the_terminal()
+    refuse_standard_output(out, "--out", "a folder")
     console, more = Console(), overrides or []
     seconds = seconds_in(budget) if budget else None
     table_cells, absent = cells(target, _words(columns), _words(methods), seeds_in(seeds))

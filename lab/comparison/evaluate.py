@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
-from fedstride.errors import ConfigError
+from fedstride.errors import ConfigError, DataError
 from fedstride.tasks.evaluation.comparison import At
 from server_app.config.schema import Config
 
+from ..engine.engine import files_of
 from ..prediction.model import Model
 from .compare import rows_of
 from .comparison_figures import everywhere
@@ -20,12 +22,19 @@ def measure(models: Mapping[str, Model], config: Config, *, all_rows: bool) -> l
     """What was found at each site, and over all of them; differences are those to the first model.
 
     `config`: with the files of the sites (partition=own), and what is held out there; `all_rows`: measure all.
-    Raises ConfigError for models of different forms or figures, a run without files, and if no row is held out.
+    Raises ConfigError for models of different forms or figures, a run without files, and if no row is held out,
+    DataError for a file that does not exist.
     """
     _check_same(models)
     if not getattr(config.partition, "files", None):
         raise ConfigError(
             f"partition = {config.partition.name!r}: the run has no files of sites on this machine; name them: "
+            "--files a.csv,b.csv"
+        )
+    missing = next((file for file in files_of(config) if not Path(file).exists()), None)
+    if missing is not None:
+        raise DataError(
+            f"{missing}, the file of a site, does not exist on this machine: name the files of all sites, "
             "--files a.csv,b.csv"
         )
     sites = sites_of(config, next(iter(models.values())).spec)

@@ -46,7 +46,7 @@ class RunSigner:
             )
         private = read_key(self.key.expanduser())
         nodes = () if self.nodes is None else fingerprints(self.nodes.expanduser(), "--nodes")
-        prepared = session.prepare(config)
+        prepared = session.prepare(config, clients_elsewhere=True)
         before = prepared.checkpoint
         word = secrets.token_hex(8) if before is None else before.run
         set_identity()  # Flower's messages want one

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from fedstride.errors import ConfigError, FedstrideError
 from fedstride.user_parts import load_parts
 from server_app.build import build_strategy
+from server_app.config import paths
 from server_app.config.compose import compose, from_yaml, to_yaml
 from server_app.config.grammar import Typed
 from server_app.config.keys import by_key
@@ -138,7 +139,7 @@ def plan(overrides: Sequence[str]) -> Sweep:
                 raise
             left.append(Left(optional, _texts(differing), str(error)))
             continue
-        config = _named(config, differing, shared)
+        config = paths.absolute(_named(config, differing, shared))
         text = to_yaml(config)
         _known[text] = config  # to read it again takes as long as to compose it
         jobs.append(PlannedRun(_texts(chosen), text, swept=_texts(differing), optional=optional))

@@ -28,6 +28,7 @@ from fedstride.figures.metrics import as_text
 from fedstride.files import atomic
 from fedstride.messages import wire
 from fedstride.processes import unix_signals
+from server_app.config.keys import keys
 from server_app.config.overrides import Override, with_parts, written
 from server_app.config.schema import Config
 from server_app.records.run_folder import default_name, runs_dir
@@ -161,13 +162,16 @@ def _environment(home: Path, folder: Path, config: Config) -> dict[str, str]:
 
 
 def _overrides(config: Config, overrides: Sequence[Override], folder: Path) -> list[Override]:
-    """The overrides for the ServerApp, which writes to this folder."""
+    """The overrides for the ServerApp, which writes to this folder. All paths are absolute: it runs in another."""
     location = [written("name", folder.name), written("out", str(folder.parent))]
     if config.resume is not None:
         location = [written("resume", config.resume)]  # the last override applies: this path is absolute
-    for key, path in (("initial", config.initial), ("against", config.against)):
-        if path is not None:
-            location.append(written(key, str(Path(os.path.expanduser(path)).absolute())))
+    others = ("out", "resume", "parts")
+    location += [
+        written(key.path, key.value)
+        for key in keys(config)
+        if key.field.setting.path and key.path not in others and key.value is not None
+    ]
     return [*with_parts(overrides, config.parts), *location]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -48,17 +50,20 @@ class Model:
     config: Config
     folder: Path
 
-    def predict(self, source: str | Path | np.ndarray | pd.DataFrame) -> pd.DataFrame:
+    def predict(
+        self, source: str | Path | np.ndarray | pd.DataFrame | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    ) -> pd.DataFrame:
         """A row for each example, in order, indexed by its line, row or file.
 
         `source`: a table (.csv, .csv.gz, .parquet), an .npz file with x, a file of one example or a folder of
-        them; a DataFrame with the task's columns; or an array (n, ...) in the form of an .npz file. Targets and
-        other columns are ignored.
+        them; a DataFrame with the task's columns, or what pandas makes one of: a dict of columns, or a list of
+        dicts, one for each row; or an array (n, ...) in the form of an .npz file. Targets and other columns are
+        ignored.
 
         Columns, float64: of classes `class`, and `p(NAME)`, the probability of each, or `score(NAME)` if it was
         trained with the hinge loss, which gives no probabilities; of labels `p(NAME)`; of values NAME, in the unit
         of the training data; of a survival task `log_risk`: the larger, the earlier an event. Raises DataError,
-        with the place, for what does not fit the task.
+        with the place, for what does not fit the task, ConfigError for another kind of source.
         """
         examples = self._read(source)
         return self._table(self.outputs(examples.x), examples)
@@ -104,7 +109,8 @@ class Model:
             return unlabelled.read(Path(source).expanduser(), self.spec)
         if isinstance(source, np.ndarray):
             return unlabelled.of_array(source, self.spec)
-        return unlabelled.of_frame(list(source.columns), source.itertuples(index=False, name=None), self.spec)
+        frame = _frame(source)
+        return unlabelled.of_frame(list(frame.columns), frame.itertuples(index=False, name=None), self.spec)
 
     def _table(self, outputs: np.ndarray, examples: Unlabelled) -> pd.DataFrame:
         import pandas as pd
@@ -117,6 +123,25 @@ class Model:
         if self.spec.target is Target.CLASS:
             table.insert(0, "class", [self.names[at] for at in outputs.argmax(1)])
         return table
+
+
+def _frame(source: Any) -> pd.DataFrame:
+    """A DataFrame, or the one of a dict of columns or of a list of rows. Raises ConfigError for anything else."""
+    import pandas as pd
+
+    if isinstance(source, pd.DataFrame):
+        return source
+    is_rows = isinstance(source, (list, tuple)) and all(isinstance(row, Mapping) for row in source)
+    if isinstance(source, Mapping) or (is_rows and len(source)):
+        with contextlib.suppress(ValueError):  # of columns that are no columns, or of different lengths
+            return pd.DataFrame(source)
+        why = "a dict whose values are not columns of one length"
+    else:
+        why = "an empty list" if is_rows else f"a {type(source).__name__}"
+    raise ConfigError(
+        f"predict was given {why}: it takes a path, a DataFrame, a dict of columns such as {{'age': [50, 61]}}, a "
+        "list of dicts such as [{'age': 50}, {'age': 61}], or an array"
+    )
 
 
 @user_parts.alone()

@@ -14,8 +14,10 @@ from pathlib import Path
 
 from fedstride.errors import ConfigError, FedstrideError
 from fedstride.files import atomic
-from fedstride.parts import HALF, MODULE_PREFIX, USER_PARTS, Part
+from fedstride.parts import HALF, METRIC, MODULE_PREFIX, USER_PARTS, Part
+from server_app.config.grammar import as_text
 from server_app.config.methods import ALL, METHOD
+from server_app.config.methods import PARTS as METHOD_PARTS
 from server_app.config.overrides import Override, parts_in, written
 from server_app.config.schema import TABLES, Config
 from server_app.records.run_folder import runs_dir
@@ -26,6 +28,9 @@ HEAD = '"""Parts of a notebook or program, written by fedstride."""\n\nfrom __fu
 
 FOLDER = "parts"
 """Of these files, in the folder of runs."""
+
+FIGURES = "task.metrics"
+"""The key that chooses figures, several at once."""
 
 Chosen = list[tuple[str, Part]]
 """Groups, each with one of its parts."""
@@ -40,10 +45,10 @@ def chosen(given: Sequence[Override]) -> Chosen:
     parts: dict[tuple[str, str], Part] = {}
     file = parts_in(given)
     for override in given:
-        groups = list(USER_PARTS) if override.key == METHOD else [override.key] if override.key in TABLES else []
-        for group in groups:
+        for group in _groups(override.key):
+            names = _names(override)
             for name, part in USER_PARTS.get(group, {}).items():
-                if name in override.name.split("+") or (override.key == METHOD and override.name == ALL):
+                if name in names or (override.key == METHOD and override.name == ALL):
                     parts |= _with_half(group, part, file)
     if parts and file:
         (group, name), *_ = parts
@@ -52,6 +57,21 @@ def chosen(given: Sequence[Override]) -> Chosen:
             "file too, or leave out parts"
         )
     return [(group, part) for (group, _), part in parts.items()]
+
+
+def _groups(key: str) -> list[str]:
+    """The groups of which this key chooses parts."""
+    if key == METHOD:
+        return [table.group for table in METHOD_PARTS]
+    if key == FIGURES:
+        return [METRIC]
+    return [key] if key in TABLES else []
+
+
+def _names(override: Override) -> list[str]:
+    """The names that an override chooses: one, several that are joined by `+`, or a list of them."""
+    chosen = override.value if isinstance(override.value, list) else [override.value]
+    return [name for one in chosen for name in str(as_text(one)).split("+")]
 
 
 def _with_half(group: str, part: Part, file: str | None) -> dict[tuple[str, str], Part]:

@@ -8,6 +8,17 @@ from pathlib import Path
 
 from fedstride.errors import ConfigError, RunError
 
+STANDARD_OUTPUT = Path("-")
+"""As the name of a file: it is printed, and all else that the command says goes to standard error."""
+
+
+def refuse_standard_output(path: Path | None, option: str, what: str) -> None:
+    """Raise ConfigError if a command should print what is no text."""
+    if path == STANDARD_OUTPUT:
+        raise ConfigError(
+            f"{option} - is not possible: {what} is not printed; name a file or folder, as in ./NAME"
+        )
+
 
 def check_replaceable(path: Path, mark: str, kind: str, within: int | None = None) -> None:
     """Raises ConfigError for a folder, an unreadable file, and one without `mark`, which our files contain.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -53,15 +52,13 @@ class ArrayForm(NamedTuple):
 
 
 def pinned(config: Config) -> Config:
-    """The configuration with the absolute paths of `initial` and `against`, and the digest of `initial`.
+    """The configuration with the digest of `initial`.
 
     Raises ConfigError if a file cannot be read, if `initial` has another digest than `initial_digest`, or there is
     a digest without a file.
     """
     if config.against is not None:
-        path = _absolute(config.against)
-        digest_of(path, "against")
-        config = replace(config, against=str(path))
+        digest_of(Path(config.against), "against")
     if config.initial is None:
         if config.initial_digest is not None:
             raise ConfigError(
@@ -69,18 +66,14 @@ def pinned(config: Config) -> Config:
                 "initial=PATH/model.safetensors, or omit it"
             )
         return config
-    path = _absolute(config.initial)
+    path = Path(config.initial)
     digest = digest_of(path)
     if config.initial_digest not in (None, digest):
         raise ConfigError(
             f"initial = {str(path)!r} has the digest {digest}, but initial_digest = {config.initial_digest}: it "
             "is not the file with which the run began; give the original one, initial=PATH"
         )
-    return replace(config, initial=str(path), initial_digest=digest)
-
-
-def _absolute(path: str) -> Path:
-    return Path(os.path.expanduser(path)).absolute()
+    return replace(config, initial_digest=digest)
 
 
 def digest_of(path: Path, key: str = "initial") -> str:

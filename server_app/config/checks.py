@@ -43,6 +43,7 @@ def check(config: Config, *, parts_are_loaded: bool = True) -> None:
         config.rounds,
         "at least 1, or 0 with initial=FILE, the model to measure",
     )
+    _check_files(config)
     _check_against(config)
     _check_fold(config)
     between = f"between 1 and clients = {config.clients}"
@@ -74,6 +75,17 @@ def check(config: Config, *, parts_are_loaded: bool = True) -> None:
     )
     _check_best_quorum(config)
     check_attack(config)
+
+
+def _check_files(config: Config) -> None:
+    """Refuse files of clients of which there is not one for each."""
+    files = getattr(config.partition, "files", None)
+    require(
+        not files or len(files) == config.clients,
+        "partition.files",
+        files,
+        f"one path for each of the {config.clients} clients",
+    )
 
 
 def _check_against(config: Config) -> None:

@@ -32,9 +32,10 @@ from .experiments import Experiment
 from .keys import keys, label, names
 from .methods import METHOD, expand_method, label_of, method_in
 from .overrides import Override, chooses_a_rule, expand_wrappers, parse, parts_in, written
+from .paths import absolute_value
 from .presets import computed_settings
 from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config
-from .tree import put, tree_of, value_for
+from .tree import put, setting_at, tree_of, value_for
 from .variables import check_interpolations
 
 
@@ -200,9 +201,11 @@ def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Co
         if key == "parts":
             continue
         before, now = OmegaConf.select(tree, key), value_for(tree, key, override.value)
+        setting = setting_at(tree, key)
+        is_path = setting is not None and setting.setting.path
         if key in changeable:
             put(tree, override)
-        elif before != now:
+        elif before != now and not (is_path and before == absolute_value(now)):
             raise ConfigError(
                 f"{key} = {now!r}, but the run in {path} has {before!r}: a resumed run can change only "
                 f"{', '.join(sorted(changeable))}; start a new run instead"

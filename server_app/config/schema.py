@@ -133,6 +133,7 @@ class Config:
             "safetensors file with the model to start from, on the server's machine, such as model.safetensors of "
             "a run's folder; default: weights drawn from the seed",
             kind=NONE,
+            path=True,
         ),
     ] = None
     initial_digest: Annotated[
@@ -145,6 +146,7 @@ class Config:
             "safetensors file with a second model, which the clients measure on the same rows as that of "
             "`initial`, with the differences; only with rounds=0",
             kind=NONE,
+            path=True,
         ),
     ] = None
     train: Annotated[
@@ -289,7 +291,8 @@ class Config:
     )
     allow: Annotated[list[str], Setting(MEANING, kind=NONE)] = field(default_factory=list)
     out: Annotated[
-        str | None, Setting("folder that contains the runs; default: $FEDSTRIDE_RUNS, else ./runs", kind=NONE)
+        str | None,
+        Setting("folder that contains the runs; default: $FEDSTRIDE_RUNS, else ./runs", kind=NONE, path=True),
     ] = None
     name: Annotated[
         str | None, Setting("name of this run's folder; default: made from the choices", kind=NONE)
@@ -297,8 +300,8 @@ class Config:
     licence: Annotated[
         str | None, Setting("licence of the model, for its card; default: not stated", kind=NONE)
     ] = None
-    parts: Annotated[str | None, Setting("Python file with your own parts", kind=NONE)] = None
-    resume: Annotated[str | None, Setting("folder of a run to resume", kind=NONE)] = None
+    parts: Annotated[str | None, Setting("Python file with your own parts", kind=NONE, path=True)] = None
+    resume: Annotated[str | None, Setting("folder of a run to resume", kind=NONE, path=True)] = None
     presets: Annotated[
         dict[str, Any], Setting("an experiment's settings for parts, used if they are chosen", kind=NONE)
     ] = field(default_factory=dict)

@@ -112,7 +112,7 @@ def _last_layer(config: Config, model: nn.Module, spec: Spec) -> str | None:
     name = None
     for group, table in TABLES.items():
         chosen = getattr(config, group).name
-        if table.find(chosen).last_layer:
+        if table.find(chosen).last_layer or (group == "calibration" and chosen != "none"):
             try:
                 layer = last_layer(model, spec.inputs)
                 name = next(n for n, module in model.named_modules() if module is layer)

@@ -38,7 +38,7 @@ class Trial:
         self.empty = [root / name for name in ("home", "temporary", "here")]
         for folder in (self.files, *self.empty):
             folder.mkdir()
-        tables(self.files, published=PUBLISHED.is_dir())
+        tables(self.files, as_published=PUBLISHED.is_dir())
         shutil.copytree(EXAMPLE, self.script, ignore=shutil.ignore_patterns("__pycache__"))
 
     def start(self) -> subprocess.Popen[str]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from heart_tables import PUBLISHED, published
 from hypothesis import given
 from hypothesis import strategies as st
 from own_files import of_images, of_table
 from PIL import Image
-from real_data import REAL, real
 
 from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import own_files
@@ -136,12 +136,12 @@ def test_folders_that_are_named_by_numbers(tmp_path: Path) -> None:
     assert (found.y.tolist(), found.x[:, 0, 0, 0].tolist()) == ([0, 1], [3, 7])
 
 
-@real
+@published
 def test_hospitals_that_write_them_differently() -> None:
     """Cleveland has `1.0` where the other hospitals of the heart-disease data have `1`."""
     pain = {}
     for site in ("cleveland", "hungarian", "switzerland", "va"):
-        rows = (REAL / f"heart-disease/processed.{site}.data").read_text().split()
+        rows = (PUBLISHED / f"processed.{site}.data").read_text().split()
         pain[site] = {row.split(",")[2] for row in rows}
     assert len(set().union(*pain.values())) > 4
     assert set().union(*({alike(cell) for cell in found} for found in pain.values())) == {"1", "2", "3", "4"}

@@ -15,7 +15,9 @@ from ..files import opened
 
 Root = Annotated[
     str | None,
-    Setting("folder that contains the data set's folder; default: $FEDSTRIDE_DATA", kind=Influence.NONE),
+    Setting(
+        "folder that contains the data set's folder; default: $FEDSTRIDE_DATA", kind=Influence.NONE, path=True
+    ),
 ]
 Download = Annotated[
     bool, Setting("download missing files into the folder (needs torchvision)", kind=Influence.NONE)

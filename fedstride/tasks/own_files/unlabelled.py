@@ -15,7 +15,7 @@ from ..spec import Spec
 from .checks import stored_examples
 from .readers import folders, npz
 from .tables import table_file
-from .tables.rows import Rows, positions
+from .tables.rows import IN_MEMORY, Rows, positions
 
 
 class Unlabelled(NamedTuple):
@@ -57,7 +57,7 @@ def of_frame(columns: Sequence[str], rows: Iterable[Sequence[Any]], spec: Spec) 
         raise DataError(f"a table cannot be read as examples of kind {spec.inputs.kind}: {_possible(spec)}")
     names = [str(name).strip() for name in columns]
     wanted = table_file.inputs_of(spec)
-    places = positions(Path("table"), names, wanted)
+    places = positions(Path("table"), names, wanted, IN_MEMORY)
     values = [[_text(row[place]) for place in places] for row in rows]
     cells = {name: [row[at] for row in values] for at, name in enumerate(wanted)}
     part = Rows(Path("table"), "row", range(1, len(values) + 1), cells, [b""] * len(values))

@@ -223,7 +223,11 @@ def own(
     *,
     files: Annotated[
         list[str] | None,
-        Setting("for `fedstride run` only: a path for each client, with its own data, to try out a deployment"),
+        Setting(
+            "for `fedstride run` only: a path for each client, with its own data, to try out a deployment",
+            extends=True,  # a client compares its examples itself, wherever the file is
+            path=True,
+        ),
     ] = None,
 ) -> Parts:
     """Always raises DataError: with this partition each node reads its own data, and nothing is divided."""

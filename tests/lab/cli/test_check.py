@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from desk import parts_of_a_test
-from real_data import REAL
+from heart_tables import PUBLISHED, published
 
 from fedstride.errors import ConfigError, RunError
 from lab.cli.check import check
@@ -249,12 +249,12 @@ def test_a_site_that_cannot_be_read_at_all_is_named_with_the_reason(
         check([*TASK, "clients=1", f"partition.files=['{tmp_path}/a.csv']"], output=tmp_path / "check.html")
 
 
-@pytest.mark.skipif(not (REAL / "heart-disease").is_dir(), reason=f"the published tables are not at {REAL}")
+@published
 def test_the_four_hospitals_as_they_were_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sites = []
     for name in ("cleveland", "hungarian", "switzerland", "va"):
         shutil.copy(EXAMPLE / f"sites/{name}.toml", tmp_path)
-        shutil.copy(REAL / f"heart-disease/processed.{name}.data", tmp_path)
+        shutil.copy(PUBLISHED / f"processed.{name}.data", tmp_path)
         sites.append(f"'{tmp_path / name}.toml'")
     with parts_of_a_test():
         check(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -85,6 +86,10 @@ def test_what_cannot_be_measured(runs: list[Path], tmp_path: Path) -> None:
     assert "is not the folder of a run" in line(str(tmp_path))
     assert "each folder once" in line(str(runs[0]), str(runs[0]))
     assert "does not exist" in line(str(runs[0]), "--files", str(tmp_path / "none.csv"))
+    moved = shutil.copytree(runs[0], tmp_path / "moved/fedavg")
+    text = (moved / "config.yaml").read_text()
+    (moved / "config.yaml").write_text(text.replace("north.csv", "gone.csv"))
+    assert re.search("gone.csv, the file of a site, does not exist on this machine: .*--files", line(str(moved)))
     other = play(tmp_path, "task=breast_cancer", "partition=iid", "rounds=1", "name=cancer").folder
     assert "different tasks" in line(str(runs[0]), str(other))
     assert "--files" in line(str(other))

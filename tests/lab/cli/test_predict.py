@@ -259,7 +259,10 @@ def test_what_cannot_be_loaded_is_one_line(run: Path, tmp_path: Path, damage: An
     ("source", "words"),
     [
         ("absent.csv", "does not exist"),
-        (pd.DataFrame({"age": [1.0], "group": ["a"]}), "has no column 'pressure'"),
+        (
+            pd.DataFrame({"age": [1.0], "group": ["a"]}),
+            "has no column 'pressure'; .*by name: add it, or rename a column; where the task takes empty",
+        ),
         (pd.DataFrame({"age": ["old"], "group": ["a"], "pressure": [1.0]}), "row 1, column 'age'"),
         (pd.DataFrame({"age": [], "group": [], "pressure": []}), "has no rows"),
         (np.zeros((2, 9), np.float32), r"\(2, 9\)|9"),
@@ -270,6 +273,65 @@ def test_what_does_not_fit_the_task(run: Path, tmp_path: Path, source: Any, word
     (tmp_path / "picture.png").write_bytes(b"")
     with pytest.raises(DataError, match=words):
         load(run).predict(tmp_path / source if isinstance(source, str) else source)
+
+
+def test_dicts_are_tables(run: Path) -> None:
+    """A dict of columns and a list of rows give what their DataFrame gives; a cell that a row lacks is empty."""
+    table, model = rows(11, 5), load(run)
+    want = model.predict(table)
+    of_rows = [{key: cell for key, cell in row.items() if cell == cell} for row in table.to_dict("records")]
+    for source in (
+        table.to_dict("list"),
+        table.to_dict("series"),
+        table.to_dict("records"),
+        of_rows,
+        tuple(of_rows),
+    ):
+        pd.testing.assert_frame_equal(model.predict(source), want)
+    assert len(model.predict({"age": np.array([50, 60]), "group": ("a", "b"), "pressure": [120, None]})) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        (None, "a NoneType"),
+        (5, "an? int"),
+        (pd.Series({"age": 50, "group": "a"}), "a Series"),
+        ([], "an empty list"),
+        ([{"age": 50}, 3], "a list"),
+        ([[50, "a", 120]], "a list"),
+        ({"age": 50, "group": "a", "pressure": 120}, "a dict whose values are not columns"),
+        ({"age": [50, 51], "group": ["a"]}, "a dict whose values are not columns of one length"),
+        (b"new.csv", "a bytes"),
+        (load, "a function"),
+    ],
+)
+def test_what_is_no_source_is_one_line(run: Path, source: Any, what: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"predict was given {what}.*: it takes a path, a DataFrame, a dict of"
+    ) as raised:
+        load(run).predict(source)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_without_a_column_says_what_to_do(run: Path, tmp_path: Path) -> None:
+    """What the line says works: the column is added, named in a data file, or absent there."""
+    table, model = rows(12, 6), load(run)
+    want = model.predict(table).reset_index(drop=True)
+    table.rename(columns={"pressure": "RR"}).to_csv(tmp_path / "new.csv", index=False)
+    with pytest.raises(DataError) as raised:
+        model.predict(tmp_path / "new.csv")
+    assert "has no column 'pressure'" in str(raised.value) and str(raised.value).endswith(
+        "chooses them by name: add it, or say in [columns] of a data file what it is called here "
+        "({ from = 'NAME' }), or that this table does not have it ({ absent = true })"
+    )
+    others = 'path = "new.csv"\ntargets = []\n[columns]\nage = "number"\ngroup = ["a", "b", "c"]\n'
+    (tmp_path / "named.toml").write_text(f"{others}pressure = {{ from = 'RR' }}\n")
+    found = model.predict(tmp_path / "named.toml").reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, want)
+    (tmp_path / "absent.toml").write_text(f"{others}pressure = {{ absent = true }}\n")
+    empty = model.predict(table.assign(pressure=None)).reset_index(drop=True)
+    pd.testing.assert_frame_equal(model.predict(tmp_path / "absent.toml").reset_index(drop=True), empty)
 
 
 def test_without_missing_cells_in_the_task_they_are_an_error(tmp_path: Path) -> None:
@@ -303,3 +365,5 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     before = out.read_bytes()
     done = command(str(tmp_path / "new.csv"), "-o", str(out), "--best")
     assert done.returncode == 2 and "is not overwritten" in done.stderr and out.read_bytes() == before
+    printed = command(str(tmp_path / "new.csv"), "-o", "-")
+    assert (printed.returncode, printed.stderr) == (0, "") and printed.stdout.encode() == before

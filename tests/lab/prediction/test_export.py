@@ -17,7 +17,7 @@ import pytest
 import torch
 from desk import parts_of_a_test, play
 from folders import Call
-from real_data import REAL
+from heart_tables import PUBLISHED, published
 
 from fedstride.errors import ConfigError, DataError, FedstrideError
 from lab.prediction import onnx_file
@@ -107,7 +107,7 @@ def hospitals() -> pd.DataFrame:
     tables = []
     for site in SITES:
         said = tomllib.loads((HEART / f"sites/{site}.toml").read_text())
-        source = REAL / f"heart-disease/processed.{site}.data"
+        source = PUBLISHED / f"processed.{site}.data"
         table = pd.read_csv(source, header=None, names=said["file"]["header"], na_values=["?", "-9"])
         for name, cells in said["columns"].items():
             if isinstance(cells, dict) and "words" in cells:
@@ -118,11 +118,11 @@ def hospitals() -> pd.DataFrame:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (REAL / "heart-disease").is_dir(), reason="the published tables are not on this machine")
+@published
 def test_a_thousand_rows_of_four_hospitals(tmp_path: Path) -> None:
     for site in SITES:
         for name in (f"{site}.toml", f"processed.{site}.data"):
-            source = HEART / "sites" / name if name.endswith(".toml") else REAL / "heart-disease" / name
+            source = HEART / "sites" / name if name.endswith(".toml") else PUBLISHED / name
             (tmp_path / name).write_bytes(source.read_bytes())
     files = ",".join(f"'{tmp_path}/{site}.toml'" for site in SITES)
     folder = play(

@@ -14,7 +14,8 @@ from desk import forget, parts_of_a_test, table, weights
 
 import fedstride
 from fedstride.errors import ConfigError, FedstrideError
-from fedstride.parts import USER_PARTS
+from fedstride.parts import HALF, METRIC, USER_PARTS
+from server_app.config.schema import TABLES
 
 SMALL: dict[str, Any] = {
     "model": "mlp",
@@ -47,6 +48,87 @@ class Mine(RuleStrategy):
         model = add_step(sent, scaled(update, self.size), averaged_buffers(sent, cohort.models, shares))
         return RoundResult(model, state, {})
 '''
+
+ATTACK = """
+from lab.attacks.rules import SignFlip
+from server_app.config.attacks import Attackers
+
+@part(attack="theirs")
+class Theirs(SignFlip):
+    '''A reversed update.'''
+    def __init__(self, *, clients: Annotated[int, Setting("attackers", least=1)] = 1): ...
+"""
+CALIBRATION = """
+from server_app.evaluation.ccvr import CCVR
+from server_app.config.calibrations import CCVRSettings
+
+@part(calibration="theirs")
+class Theirs(CCVR):
+    '''CCVR with few draws.'''
+    def __init__(self, layer, *, seed, rounds, draws: Annotated[int, Setting("draws", least=1)] = 20):
+        super().__init__(CCVRSettings(draws=draws), layer, seed=seed, rounds=rounds)
+"""
+PRIVACY = """
+@part(privacy="theirs")
+def theirs(strategy, *, screening, clients_a_round, factor: Annotated[float, Setting("no use")] = 1.0):
+    '''Nothing is protected.'''
+    return strategy
+"""
+MODEL = """
+from torch import nn
+
+@part(model="theirs")
+class Theirs(nn.Module):
+    '''A linear model.'''
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.all = nn.Sequential(nn.Flatten(), nn.Linear(784, outputs))
+    def forward(self, x):
+        return self.all(x)
+"""
+METRICS = """
+import numpy as np
+from fedstride import Figure
+
+class Share(Figure):
+    better = "larger"
+    predicts = ("class",)
+    def state(self, outputs, targets):
+        return {"hits": np.count_nonzero(outputs.argmax(1) == targets), "rows": len(targets)}
+    def value(self, state):
+        return FACTOR * state["hits"] / state["rows"]
+
+FACTOR = 0.5
+
+@part(metric="theirs")
+class Theirs(Share):
+    '''Half of the share of right predictions.'''
+
+@part(metric="unused")
+class Unused(Share):
+    '''The same.'''
+"""
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+BEGIN = """
+from typing import Annotated
+from fedstride import Setting, part
+"""
+
+OF_EACH_KIND: dict[str, tuple[str, dict[str, Any]]] = {
+    "strategy": (MINE, {"strategy": "mine", "strategy.size": 0.7}),
+    "client": ((EXAMPLES / "own_client.py").read_text(), {"client": "warmup", "client.local_steps": None}),
+    "objective": ((EXAMPLES / "own_objective.py").read_text(), {"objective": "smoothed"}),
+    "task": ((EXAMPLES / "own_task.py").read_text(), {"task": "stripes", "partition": "iid"}),
+    "model": (BEGIN + MODEL, {"model": "theirs"}),
+    "partition": ((EXAMPLES / "own_partition.py").read_text(), {"partition": "geometric"}),
+    "privacy": (BEGIN + PRIVACY, {"privacy": "theirs"}),
+    "attack": (BEGIN + ATTACK, {"attack": "theirs"}),
+    "calibration": (BEGIN + CALIBRATION, {"calibration": "theirs", "strategy": "fedavg"}),
+    METRIC: (BEGIN + METRICS, {"task.metrics": ["theirs", "accuracy"]}),
+    HALF: ((EXAMPLES / "own_wrapper.py").read_text(), {"strategy": "fedavg+noisy"}),
+}
+"""A text that defines a part of this kind, and the keys that choose it."""
 
 Session = Callable[[str], None]
 
@@ -86,6 +168,37 @@ def test_a_part_of_the_session_is_recorded_with_the_run(session: Session, call: 
     assert code == 0 and "mine" in out
     assert fedstride.load(part.folder).spec.outputs == 10
     assert fedstride.results(part.folder.parent).table()["method"].tolist() == ["mine"]
+
+
+def test_each_kind_of_part_has_a_case() -> None:
+    assert set(OF_EACH_KIND) == {*TABLES, METRIC, HALF}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", OF_EACH_KIND)
+def test_a_part_of_each_kind_is_chosen_by_its_name(session: Session, call: Callable[..., Any], kind: str) -> None:
+    """It is recorded with the run, and the run is resumed without the session."""
+    text, keys = OF_EACH_KIND[kind]
+    session(text)
+    made = fedstride.run({**SMALL, "strategy": "fedavg", **keys}, name="made")
+    file = Path(str(made.config.parts))
+    assert made.state == "completed" and f"@part({kind}=" in file.read_text() and "unused" not in file.read_text()
+    forget()
+    assert call("resume", made.folder, "rounds=3", "-q")[0] == 0
+    assert fedstride.results(made.folder)[0].rounds.index[-1] == 3
+
+
+@pytest.mark.slow
+def test_figures_of_the_session(session: Session) -> None:
+    """They are in a run, a sweep over sets of figures and a comparison, with the value that they say."""
+    session(BEGIN + METRICS)
+    runs = fedstride.sweep({**SMALL, "task.metrics": [("theirs", "accuracy"), ("unused", "accuracy")]}, out="here")
+    assert not runs.failed
+    for run, name in zip(runs, ("theirs", "unused"), strict=True):
+        rows = run.rounds.dropna(subset=[f"test/{name}"])
+        assert (rows[f"test/{name}"] * 2).tolist() == pytest.approx(rows["test/accuracy"].tolist())
+    with pytest.raises(ConfigError, match="metric = 'theirs' is defined in this session, and parts = 'other"):
+        fedstride.run({**SMALL, "task.metrics": ["theirs"]}, parts="other.py")
 
 
 @pytest.mark.slow

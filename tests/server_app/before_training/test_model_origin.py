@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from desk import StopAfter, play, resume
-from real_data import REAL, real
+from heart_tables import PUBLISHED, published
 
 from fedstride.errors import ConfigError
 from fedstride.tasks.datasets.nodes import own_images, own_sounds, own_table, own_texts
@@ -173,11 +173,11 @@ def test_without_a_description_it_is_used_and_said(trained: tuple[Path, list[str
             session.prepare(compose(given))
 
 
-@real
+@published
 def test_columns_of_the_heart_disease_data_in_another_order(tmp_path: Path) -> None:
     names = ["age", "sex", "cp", "trestbps", "chol"]
     for k, site in enumerate(("cleveland", "hungarian")):
-        rows = (REAL / f"heart-disease/processed.{site}.data").read_text().split()
+        rows = (PUBLISHED / f"processed.{site}.data").read_text().split()
         cells = [row.replace("?", "").split(",") for row in rows]
         kept = [[*each[:5], "01"[each[13] != "0"]] for each in cells]
         (tmp_path / f"{k}.csv").write_text(

@@ -36,18 +36,31 @@ class Rows:
         return DataError(f"{self.source}, {self.unit} {self.numbers[position]}, column {quoted(column)}: {what}")
 
 
-def positions(source: Path, columns: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Where the wanted columns are among those of the file. Raises DataError if one is missing or there twice."""
+IN_A_FILE = (
+    ": add it, or say in [columns] of a data file what it is called here ({ from = 'NAME' }), or that this table "
+    "does not have it ({ absent = true })"
+)
+"""What to do about a column that a file does not have."""
+
+IN_MEMORY = ": add it, or rename a column; where the task takes empty cells, None fills it"
+"""What to do about a column that a table in memory does not have."""
+
+
+def positions(source: Path, columns: Sequence[str], wanted: Sequence[str], then: str = IN_A_FILE) -> list[int]:
+    """Where the wanted columns are among those of the file.
+
+    Raises DataError if one is there twice, or if one is missing, with `then`, what to do about it.
+    """
     times, places = Counter(columns), {name: at for at, name in enumerate(columns)}
     for name in wanted:
         if times[name] > 1:
             raise DataError(f"{source} has {times[name]} columns {quoted(name)}; give each column another name")
         if not times[name]:
-            raise _missing(source, columns, name)
+            raise _missing(source, columns, name, then)
     return [places[name] for name in wanted]
 
 
-def _missing(source: Path, columns: Sequence[str], name: str) -> DataError:
+def _missing(source: Path, columns: Sequence[str], name: str, then: str) -> DataError:
     close = [other for other in columns if other.casefold() == name.casefold()] or nearest(name, columns, 1)
     hint = f" (did you mean {quoted(close[0])}?)" if close else ""
     if len(columns) == 1 and (other := next((mark for mark in ";\t|" if mark in columns[0]), None)):
@@ -55,9 +68,10 @@ def _missing(source: Path, columns: Sequence[str], name: str) -> DataError:
             f": its header has no comma but {other!r}; separate columns by commas, or write separator = {other!r} "
             "in [file] of the data file"
         )
+        then = ""
     return DataError(
         f"{source} has no column {quoted(name)}{hint}; its columns are {quoted(', '.join(columns), 200)}, and the "
-        "task chooses them by name"
+        f"task chooses them by name{then}"
     )
 
 

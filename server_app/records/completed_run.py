@@ -1,0 +1,27 @@
+"""A completed run that is resumed stays as it was until a round more is done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedstride.files import atomic, bounded_reading
+
+STATUS, CONFIG = "status.json", "config.yaml"
+
+
+def kept(folder: Path, rounds: int) -> Mapping[str, bytes]:
+    """Its status and its configuration; none of a run that is not completed with this many rounds."""
+    try:
+        texts = {name: bounded_reading.text(folder / name).encode() for name in (CONFIG, STATUS)}
+        status = json.loads(texts[STATUS])
+        return texts if (status["state"], status["rounds"]) == ("completed", rounds) else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def put_back(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write these files again. Raises OSError."""
+    for name, content in files.items():
+        atomic.write(folder / name, content)
