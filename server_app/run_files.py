@@ -31,12 +31,12 @@ from strategies.norm_analysis import NormAnalysis
 from .config.compose import digest, to_yaml
 from .config.keys import label
 from .config.schema import Config
-from .records import completed_run
+from .records import completed_run, medians_file
 from .records.checkpoint import FOLDER, KEPT, Checkpoint, set_aside_newer, valid_checkpoints, write_checkpoint
 from .records.completed_run import CONFIG, STATUS
 from .records.line_files import LineFile
 from .records.restored_lines import CLIENTS, METRICS, copy_of_metrics, restored_clients, restored_metrics
-from .records.row_values import Row, total
+from .records.row_values import Row, plain, total
 from .records.run_folder import default_name, free, lock, remove_temporary_files
 from .records.spreadsheet import cell, inert, line
 from .records.versions import hardware, versions
@@ -49,7 +49,6 @@ CSV = "metrics.csv"
 BEST = "best.safetensors"
 MODEL = "model.safetensors"
 TASK = "task.json"
-MEDIANS = "medians.txt"
 CHECKPOINT = "the checkpoint"
 
 FINAL = ("test/", *OF_EVALUATION)
@@ -94,7 +93,7 @@ class Records:
         self._unsaved_best: Round | None = None
         self.card = Card(config, folder.name)
         self._unwritten: dict[str, str] = {}  # what is not written at present, and why
-        self._completed: Mapping[str, bytes] = {}  # files of the completed run that is resumed, until a new round
+        self._completed: Mapping[str, bytes] = {}  # of the completed run that is resumed, until a new round
         try:
             self._lock = lock(folder)
             if resume is not None:
@@ -120,8 +119,7 @@ class Records:
         for restored in (metrics, restored_clients(self.folder, checkpoint)):
             self._digests[restored.path.name] = restored.write()
         self.card.add(restored_clients(self.folder, checkpoint).rows)
-        if (medians := self.folder / MEDIANS).exists():
-            self.card.medians = medians.read_text(errors="replace").splitlines()
+        self.card.medians = medians_file.read(self.folder)
         if len(metrics.rows) <= checkpoint.server_round and (self.folder / CSV).exists():
             # It has the figures of the rows that are lost, and is written again from the others.
             atomic.write(free(self.folder / f"{CSV}.before"), (self.folder / CSV).read_bytes())
@@ -169,7 +167,7 @@ class Records:
             self._state = copy.deepcopy(self._strategy.state_dict())
 
     def _lines_of(self, name: str, rows: Sequence[Row]) -> list[str]:
-        lines = chained(map(_plain, rows), self._digests[name])
+        lines = chained(map(plain, rows), self._digests[name])
         if lines:
             self._digests[name] = digest_of(lines[-1])
         return lines
@@ -220,7 +218,7 @@ class Records:
                 accepted=done.accepted,
                 run=self.run,
                 config=digest(self.config),
-                row=_plain(done.row),
+                row=plain(done.row),
                 records=dict(self._digests),
                 owners=done.owners,
                 data=data.digest(self.config.task),
@@ -236,10 +234,9 @@ class Records:
         self._try(TASK, lambda: atomic.write_json(self.folder / TASK, spec.flatten()))
 
     def write_medians(self, lines: Sequence[str]) -> None:
-        """Write what is known of the medians that replace missing cells, a line for each column; none: no file."""
+        """Write what is known of the medians that replace missing cells, a line for each column."""
         self.card.medians = lines
-        if lines:
-            self._try(MEDIANS, lambda: atomic.write(self.folder / MEDIANS, "\n".join([*lines, ""]).encode()))
+        self._try(medians_file.NAME, lambda: medians_file.write(self.folder, lines))
 
     def oldest_round(self, client: int) -> int | None:
         """The oldest round whose state of this client a kept checkpoint needs; None if there is no checkpoint."""
@@ -326,18 +323,18 @@ class Records:
             "versions": versions(),
             "hardware": hardware(),
         }
-        atomic.write_json(self.folder / STATUS, _plain(status))
+        atomic.write_json(self.folder / STATUS, plain(status))
 
     def _write_csv(self) -> None:
         """Append the rows that metrics.csv does not have; write the whole file if one of them has a new column."""
         new = self.rows[self._rows_in_csv :]
         if all(key in self._columns for row in new for key in row):
             self._rows_in_csv = len(self.rows)  # rows that cannot be written now are pending there
-            self._csv.append(line([cell(_plain(row.get(column))) for column in self._columns]) for row in new)
+            self._csv.append(line([cell(plain(row.get(column))) for column in self._columns]) for row in new)
             return
         columns = list(dict.fromkeys(key for row in self.rows for key in row))
         head = [inert(column) for column in columns]
-        cells = [head, *([cell(_plain(row.get(column))) for column in columns] for row in self.rows)]
+        cells = [head, *([cell(plain(row.get(column))) for column in columns] for row in self.rows)]
         atomic.write(self.folder / CSV, "".join(line(row) + "\n" for row in cells).encode())
         self._csv, self._columns, self._rows_in_csv = LineFile(self.folder / CSV), columns, len(self.rows)
 
@@ -346,14 +343,3 @@ def save_model(path: Path, arrays: ArrayRecord, server_round: int) -> None:
     """Write the model as safetensors, with its round in the metadata. An existing file is replaced atomically."""
     tensors = {name: np.asarray(array, order="C") for name, array in views(arrays).items()}
     atomic.write(path, save(tensors, metadata={"round": str(server_round)}))
-
-
-def _plain(value: Any) -> Any:
-    """Replace the values that JSON does not have: NaN and infinity become None."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value

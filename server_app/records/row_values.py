@@ -66,3 +66,12 @@ def _belongs(name: str, value: Any) -> bool:
         kinds = (int, float, str) if name.rpartition("/")[2] in LABELS else (int, float)
         return all(item is None or isinstance(item, kinds) for item in value)
     return value is None or isinstance(value, (int, float))
+
+
+def plain(value: Any) -> Any:
+    """Replace the values that JSON does not have: NaN and infinity become None."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
