@@ -71,7 +71,7 @@ def differences(first: PerRow, second: PerRow, seed: int) -> dict[str, Differenc
     for name, one in comparison.differences[pair].items():
         if one.value != one.value:  # NaN: the rows have no such figure
             continue
-        # Without spread both ends are the difference: there is no interval, but the site has enough rows to count.
+        # Equal ends say: there is no interval, but the site has enough rows, so the server counts it.
         ends = one.interval if one.interval.known else Interval(one.value, one.value)
         known = one.variance >= 0.0  # not NaN
         apart[name] = Difference(one.value, ends, one.variance**0.5) if known else Difference(one.value)

@@ -22,8 +22,8 @@ is a site; a figure of what was drawn is computed for each of the draws. The int
 difference is a paired one.
 
 Both are of the rows alone: another training would give another model. Both need enough rows to be right, which
-`enough` says. Both measure how far a figure moves when the rows change. Where it does not move at all, as that of
-a single row, or a share of right rows if all are right, they have measured nothing: there is no interval.
+`enough` says. Both measure how far a figure moves when the rows change. Some figures do not move at all: that of a
+single row, or an accuracy of 100 %. These have no interval.
 """
 
 from __future__ import annotations

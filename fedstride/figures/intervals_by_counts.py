@@ -1,9 +1,9 @@
 """Intervals of figures of which only the value and the numbers of rows are known: those of a site.
 
 Where the scores themselves are, `intervals.py` has better ones. A share of n rows has Wilson's interval (Wilson,
-1927). So has a mean over the rows of numbers in [0, 1]: they vary most if each is 0 or 1. A figure with another
-denominator (recall: the rows of a class), a mean over classes, or a sensitivity, whose threshold is estimated from
-the negative rows, is no such share.
+1927). So has a mean over the rows of numbers in [0, 1]: they vary most if each is 0 or 1. Other figures do not
+have it: recall has another denominator (the rows of a class), balanced accuracy is a mean over classes, and the
+threshold of a sensitivity is estimated from the negative rows.
 
 An AUROC has the standard deviation of Hanley and McNeil (1982), from its value A and the numbers n of
 negative and m of positive rows, and the interval of its logit, as in `intervals.py`:

@@ -139,13 +139,17 @@ def _at_sites(metric: str, sites: Sequence[SiteRecord], target: float | None) ->
 
 
 def _counted(measured: Sequence[tuple[SiteRecord, SiteFigure]], target: float) -> str:
-    answers = {answer: [s.name for s, f in measured if reaches(f, target) == answer] for answer in (YES, NO, OPEN)}
+    answers: dict[str, list[str]] = {YES: [], NO: [], OPEN: []}
+    reasons = set()
+    for site, figure in measured:
+        answer = reaches(figure, target)
+        answers[answer].append(site.name)
+        if answer == OPEN:
+            reasons.add(TOO_LITTLE if figure.why_it_says_little else IN_IT)
     if len(answers[YES]) == len(measured):
         return f"Yes, at each of {len(measured)}."
     parts = [f"yes at {_named(answers[YES])}", f"no at {_named(answers[NO])}"]
-    unsaid = [figure for _, figure in measured if reaches(figure, target) == OPEN]
-    why = " or ".join(sorted({TOO_LITTLE if figure.why_it_says_little else IN_IT for figure in unsaid}))
-    parts.append(f"it cannot be said at {_named(answers[OPEN])}, because {why}")
+    parts.append(f"it cannot be said at {_named(answers[OPEN])}, because {' or '.join(sorted(reasons))}")
     said = [part for part, answer in zip(parts, answers.values(), strict=True) if answer]
     text = "; ".join(said)
     return f"{text[0].upper()}{text[1:]}."

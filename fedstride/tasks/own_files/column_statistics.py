@@ -83,7 +83,7 @@ def report(
 
 def with_ids(examples: ReaderResult) -> tuple[ReaderResult, bool]:
     """The same with one digest for all rows of an id, made of all their contents; and whether there are ids."""
-    if np.array_equal(examples.rows, examples.contents):
+    if not examples.has_ids:
         return examples, False
     groups: dict[bytes, list[bytes]] = {}
     for row, content in zip(examples.rows, examples.contents, strict=True):
@@ -148,9 +148,7 @@ def _values(
     examples: ReaderResult, spec: Spec, names: Sequence[str], of: Collection[str], salt: int
 ) -> dict[str, np.ndarray]:
     """The counts of the values of these columns (`kept_values.py`); of rows with ids, an id's are one value."""
-    ids = None
-    if not np.array_equal(examples.rows, examples.contents):
-        ids = np.unique(examples.rows, axis=0, return_inverse=True)[1].ravel()
+    ids = np.unique(examples.rows, axis=0, return_inverse=True)[1].ravel() if examples.has_ids else None
     x = measured(examples.x, spec)
     channels = next(axis for axis in range(x.ndim) if axis not in AXES[spec.inputs.kind])
     inputs = np.moveaxis(x, channels, 0)

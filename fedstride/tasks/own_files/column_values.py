@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,16 +16,16 @@ from .tables.counted_faults import Seen
 
 def of_rows(examples: ReaderResult, spec: Spec) -> tuple[int, list[np.ndarray | None]]:
     """The number of rows, and the values of each column (`_values`). Of an id, one row counts."""
-    _, first = (
-        np.unique(examples.rows, axis=0, return_index=True)
-        if _by_id(examples)
-        else (0, np.arange(len(examples.y)))
+    first = (
+        np.unique(examples.rows, axis=0, return_index=True)[1] if examples.has_ids else np.arange(len(examples.y))
     )
     return len(first), _values(examples.x[first], examples.y[first], spec)
 
 
-def _by_id(examples: ReaderResult) -> bool:
-    return not np.array_equal(examples.rows, examples.contents)
+def answers(examples: ReaderResult, spec: Spec, seen: Sequence[Seen], least: int) -> tuple[int, list[Told]]:
+    """The number of rows, and what may be said of each column."""
+    rows, values = of_rows(examples, spec)
+    return rows, [told(column, array, least) for column, array in zip(seen, values, strict=True)]
 
 
 def told(seen: Seen, values: np.ndarray | None, least: int) -> Told:

@@ -71,8 +71,7 @@ def of_site(site: SiteData, spec: Spec, least: int, statistics: Path | None = No
     if len(np.unique(examples.rows, axis=0)) < least:
         return Said(Description(least, few=True), lines)
     if statistics is None:
-        rows, values = column_values.of_rows(examples, spec)
-        told = [column_values.told(one, array, least) for one, array in zip(seen, values, strict=True)]
+        rows, told = column_values.answers(examples, spec, seen, least)
     else:
         rows, told = kept_descriptions.repeated(statistics, examples, spec, seen, least)
     columns = told if site.is_of_any_form else _with_moments(told, examples, spec, seen, least, (site, statistics))
@@ -102,8 +101,7 @@ def of_arrays(x: np.ndarray, y: np.ndarray, spec: Spec, least: int) -> Descripti
     x, spec = without_indicators(x, spec), without_rules(spec)
     marks = np.arange(len(y), dtype=np.uint64)[:, None].view(np.uint8)
     examples, seen = ReaderResult(x, y, marks, marks), [Seen(column) for column in asked_of(spec)]
-    rows, values = column_values.of_rows(examples, spec)
-    told = [column_values.told(one, array, least) for one, array in zip(seen, values, strict=True)]
+    rows, told = column_values.answers(examples, spec, seen, least)
     return Description(least, False, rows, True, 0, tuple(_with_moments(told, examples, spec, seen, least)))
 
 

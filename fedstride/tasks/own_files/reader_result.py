@@ -23,12 +23,16 @@ class ReaderResult:
     rows: np.ndarray
     contents: np.ndarray
 
+    @property
+    def has_ids(self) -> bool:
+        """Whether rows with one id stay together: `rows` are then digests of ids."""
+        return not np.array_equal(self.rows, self.contents)
+
     def content(self) -> bytes:
         """A digest of all examples, 32 bytes, which another order of the same examples does not change.
 
         Without ids, what is held out depends on all that the files have of an example, so all of that counts; with
         ids, what is read, and the ids.
         """
-        by_id = not np.array_equal(self.rows, self.contents)
-        digests = digests_of(self.x if by_id else self.contents, self.y)
+        digests = digests_of(self.x if self.has_ids else self.contents, self.y)
         return digest_of_set(np.concatenate([digests, self.rows], axis=1))

@@ -14,7 +14,6 @@ from ..checks import quoted
 from .number_formats import what_to_say, with_point
 from .rows import Rows
 
-OTHER_WORDS = 'say so of its column in the data file, as in words = { w = "female" }'
 LARGEST = float(np.finfo(np.float32).max)
 EMPTY = ("", "nan")
 """The text of a cell without a value, in lower case."""
@@ -171,7 +170,7 @@ def _one_of(known: Mapping[str, float], what: str) -> Convert:
             allowed = quoted(", ".join(known), 200)
             raise CellError(
                 f"{what} {quoted(text)} is not allowed: it must be one of {allowed}; if it is another word for "
-                f"one, {OTHER_WORDS}"
+                'one, say so of its column in the data file, as in words = { w = "female" }'
             ) from None
 
     return convert

@@ -7,7 +7,6 @@ guessed.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 
@@ -26,7 +25,7 @@ _UNIT = re.compile(r"(.*[0-9.,])\s*([^\s0-9.,+\-\"\\][^0-9\"\\]*)")
 _DATE = re.compile(
     r"(?:[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{1,2}([./-])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2}))(?:[ T].*)?"
 )
-_SAID = re.compile(r"(?P<cell>.*) \(in this file, decimal = (?P<decimal>'.')(?:, thousands = .*)?\)", re.DOTALL)
+_SAID = re.compile(r"(?P<cell>.*) \(in this file, decimal = '(?P<decimal>.)'(?:, thousands = .*)?\)", re.DOTALL)
 MOST_SHOWN = 12
 """Characters of a unit that a message names."""
 
@@ -66,7 +65,7 @@ def what_to_say(text: str) -> str:
     `text`: a cell, or what `unlike_the_file` makes of one.
     """
     if said := _SAID.fullmatch(text):
-        return _unit_to_say(said["cell"], ast.literal_eval(said["decimal"])) or what_to_say(said["cell"])
+        return _unit_to_say(said["cell"], said["decimal"]) or what_to_say(said["cell"])
     text = _bare(text)
     if _COMPARED.match(text):
         return 'say what such a cell stands for, as in words = { "<5" = "2.5" } or missing = ["<5"] of its column'
@@ -86,8 +85,9 @@ def _unit_to_say(text: str, decimal: str = POINT) -> str:
     unit = _UNIT.fullmatch(_bare(text))
     if unit is None or len(unit[2]) > MOST_SHOWN:
         return ""
-    ways = [] if with_point(unit[1], decimal) else list(_ways(unit[1]))
-    if not ways and not with_point(unit[1], decimal):
+    is_number = with_point(unit[1], decimal) is not None
+    ways = [] if is_number else list(_ways(unit[1]))
+    if not is_number and not ways:
         return ""
     more = f", and in [file] {' or '.join(ways)}" if ways else ""
     return f'say unit = "{unit[2]}" of its column in the data file{more}'
