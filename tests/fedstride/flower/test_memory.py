@@ -14,7 +14,7 @@ MIB = 2**20
 BOUND, PART = 128 * MIB, 8 * MIB
 
 NOTHING_KEPT = {"MALLOC_MMAP_THRESHOLD_": str(128 * 1024)}
-"""Freed parts go back to the system at once: how much of them malloc keeps depends on what the threads happen to do."""
+"""Freed parts go back to the system at once: how much of them malloc keeps depends on the threads."""
 
 NODE = r"""
 import re, sys
