@@ -91,10 +91,9 @@ def prepare(
     Raises ConfigError, DataError or CheckpointError. Nothing is started or written to the run's folder.
     """
     check_trackers(config.track)
-    config = paths.absolute(config, of_parts=not clients_elsewhere)
     build_strategy(config)  # first without the model: errors are found before the data are read
+    config = settled(config, clients_elsewhere=clients_elsewhere)
     source = data.load(config.task)
-    config = pinned(resolved(config, source))
     begun = origin(config, source.spec)
     evaluation = evaluation or CentralEvaluation(config)
     second = second_of(config, evaluation, source.spec)
@@ -122,6 +121,15 @@ def prepare(
     if config.resume is None:
         return prepared
     return _resumed(prepared, at_server, Path(config.resume).expanduser().resolve())
+
+
+def settled(config: Config, *, clients_elsewhere: bool = False) -> Config:
+    """The configuration as a run's folder keeps it: with absolute paths, and what follows from data and files.
+
+    Raises ConfigError or DataError.
+    """
+    absolute = paths.absolute(config, of_parts=not clients_elsewhere)
+    return pinned(resolved(absolute, data.load(absolute.task)))
 
 
 def at_server_of(config: Config, evaluation: CentralEvaluation) -> dict[str, Any]:

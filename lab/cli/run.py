@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..engine.fedavg_comparison import ComparisonRun
     from ..engine.sweep import EndedRun
-    from ..engine.sweep_combinations import PlannedRun
+    from ..engine.sweep_combinations import PlannedRun, Sweep
 
 OVERRIDES = typer.Argument(
     help="Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2; "
@@ -51,6 +51,13 @@ def run(
         str, typer.Option(help="Where the runs of a sweep run: local, or ray (the Ray cluster at RAY_ADDRESS).")
     ] = "local",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, without running it.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the sweep in out=FOLDER: complete runs are kept, those begun resumed.",
+        ),
+    ] = False,
     compare: Annotated[bool, typer.Option(help="Also run FedAvg with the same seed and budget.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
 ) -> None:
@@ -68,8 +75,9 @@ def run(
     console = Console()
     require(on in ("local", "ray"), "--on", on, "local or ray")
     require(multirun or on == "local", "--on", on, "local without -m; for the clients of one run, use engine=ray")
+    require(multirun or not resume, "--resume", True, "a sweep (-m); for one run, use fedstride resume FOLDER")
     if multirun:
-        sweep(overrides or [], console, at_once=jobs, on=on, dry_run=dry_run)
+        sweep(overrides or [], console, at_once=jobs, on=on, dry_run=dry_run, resume=resume)
         return
     config = compose(with_variables(parse(overrides or []), os.environ))
     if dry_run or not quiet:
@@ -200,11 +208,13 @@ def _wait_for(other: ComparisonRun, console: Console, rounds: int) -> None:
 # ---------------------------------------------------------------- a sweep
 
 
-def sweep(overrides: list[str], console: Console, *, at_once: int | None, on: str, dry_run: bool) -> None:
+def sweep(
+    overrides: list[str], console: Console, *, at_once: int | None, on: str, dry_run: bool, resume: bool
+) -> None:
     """Run every combination. A failed run does not stop the others; the summary names it."""
     from ..engine.sweep_combinations import checked, plan
 
-    planned = plan(overrides)
+    planned = plan(overrides, resume=resume)
     if dry_run:
         for number, job in enumerate(planned.jobs, start=1):
             say(console, f"[{number}/{len(planned.jobs)}] fedstride run {shlex.join(job.overrides)}")
@@ -214,7 +224,21 @@ def sweep(overrides: list[str], console: Console, *, at_once: int | None, on: st
         say(console, f"note: {note}")
     if dry_run:
         return
+    ended: list[EndedRun] = []
+    try:
+        for result in _ended(planned, console, at_once, on):
+            ended.append(result)
+    finally:
+        _summary(console, planned, ended)
+    if any(result.state != "completed" for result in ended):
+        raise typer.Exit(1)
+
+
+def _ended(planned: Sweep, console: Console, at_once: int | None, on: str) -> Iterator[EndedRun]:
+    """Run what is not complete; how each run ended, when it does."""
     jobs = planned.jobs
+    if not jobs:
+        return
     runs: Callable[..., Iterator[EndedRun]]
     if on == "ray":
         from ..engine.ray_jobs import run_jobs as runs
@@ -225,21 +249,15 @@ def sweep(overrides: list[str], console: Console, *, at_once: int | None, on: st
 
         at_once = min(at_once or cores(), len(jobs))
         where = f"{at_once} at a time"
-    say(console, f"{len(jobs)} runs, {where}, in {jobs[0].folder.parent}")
+    say(console, f"{len(jobs)} runs, {where}, in {planned.folder}")
     numbers = {job.folder: number for number, job in enumerate(jobs, start=1)}
 
     def on_start(job: PlannedRun) -> None:
         say(console, f"[{numbers[job.folder]}/{len(jobs)}] started    {job.folder.name}")
 
-    ended: list[EndedRun] = []
-    try:
-        for result in runs(jobs, at_once=at_once, on_start=on_start):
-            ended.append(result)
-            say(console, f"[{numbers[result.job.folder]}/{len(jobs)}] {_result(result)}")
-    finally:
-        _summary(console, jobs, ended)
-    if any(result.state != "completed" for result in ended):
-        raise typer.Exit(1)
+    for result in runs(jobs, at_once=at_once, on_start=on_start):
+        say(console, f"[{numbers[result.job.folder]}/{len(jobs)}] {_result(result)}")
+        yield result
 
 
 def _result(ended: EndedRun) -> str:
@@ -249,16 +267,18 @@ def _result(ended: EndedRun) -> str:
     return f"{ended.state:<10} {name}: {ended.reason}"
 
 
-def _summary(console: Console, jobs: list[PlannedRun], ended: list[EndedRun]) -> None:
-    folder = jobs[0].folder.parent
+def _summary(console: Console, planned: Sweep, ended: list[EndedRun]) -> None:
     failed = [result for result in ended if result.state != "completed"]
     started = {result.job.folder for result in ended}
     for result in failed:
         say(console, f"{result.state}: {result.job.folder.name}: {result.reason}")
-    for job in jobs:
+    for job in planned.jobs:
         if job.folder not in started:
             say(console, f"not started: fedstride run {shlex.join(job.overrides)}")
+    if len(started) < len(planned.jobs) or any(result.state != "failed" for result in failed):
+        say(console, f"go on with the same command, --resume and out={shlex.quote(str(planned.folder))}")
+    done = len(planned.complete) + len(ended) - len(failed)
     say(
         console,
-        f"{len(ended) - len(failed)} of {len(jobs)} runs completed; compare them with: fedstride table {folder}",
+        f"{done} of {len(planned.runs)} runs completed; compare them with: fedstride table {planned.folder}",
     )

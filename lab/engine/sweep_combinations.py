@@ -58,7 +58,8 @@ class PlannedRun:
     @property
     def folder(self) -> Path:
         """The run folder."""
-        return runs_dir(self.config) / str(self.config.name)
+        config = self.config
+        return Path(config.resume) if config.resume else runs_dir(config) / str(config.name)
 
 
 class Left(NamedTuple):
@@ -71,11 +72,22 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweep:
-    """The runs of a sweep, and those that `method=all` has left out."""
+    """The runs of a sweep, those of them that are complete already, and those that `method=all` has left out."""
 
     jobs: list[PlannedRun]
     left: list[Left]
     on_data: tuple[str, ...] = ()
+    complete: tuple[PlannedRun, ...] = ()
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        """Also those that are complete already."""
+        return [*self.complete, *self.jobs]
+
+    @property
+    def folder(self) -> Path:
+        """In which its runs have their folders."""
+        return self.runs[0].folder.parent
 
     @property
     def notes(self) -> list[str]:
@@ -85,7 +97,8 @@ class Sweep:
             f"{' '.join(run.swept) if run.method in kept else run.method} is left out: {run.reason}"
             for run in self.left
         )
-        return list(dict.fromkeys([*self.on_data, *named]))
+        complete = [f"{len(self.complete)} of {len(self.runs)} runs are complete already"] if self.complete else []
+        return list(dict.fromkeys([*complete, *self.on_data, *named]))
 
 
 def expand(overrides: Sequence[str]) -> list[list[ListedValue]]:
@@ -114,12 +127,12 @@ def _methods(given: Sequence[Override]) -> list[ListedValue]:
     ]
 
 
-def plan(overrides: Sequence[str]) -> Sweep:
+def plan(overrides: Sequence[str], *, resume: bool = False) -> Sweep:
     """The runs of a sweep, each composed and named; none is started yet.
 
     They share a folder `sweep-<time>` below the folder of runs, or `out` if it is given. `method=all` leaves out
     what cannot be run. Raises ConfigError for the first other run that is invalid, and if a run folder already
-    exists.
+    exists. `resume`: unless it has this very run, or a part of it.
     """
     given = [values_of(text) for text in overrides]
     _load_parts(given)
@@ -139,11 +152,20 @@ def plan(overrides: Sequence[str]) -> Sweep:
                 raise
             left.append(Left(optional, _texts(differing), str(error)))
             continue
+        if resume and config.out is None:
+            raise ConfigError("a sweep is resumed in its folder: name it, as in out=runs/sweep-20261128-014700")
         config = paths.absolute(_named(config, differing, shared))
         text = to_yaml(config)
         _known[text] = config  # to read it again takes as long as to compose it
         jobs.append(PlannedRun(_texts(chosen), text, swept=_texts(differing), optional=optional))
-    return Sweep(_distinct(jobs), left)
+    distinct = _distinct(jobs)
+    if resume:
+        from .begun_runs import split
+
+        begun, jobs = split(distinct)
+        return Sweep(jobs, left, complete=begun)
+    _check_new(distinct)
+    return Sweep(distinct, left)
 
 
 def _texts(overrides: Sequence[Override]) -> tuple[str, ...]:
@@ -186,7 +208,7 @@ def _shown(config: Config, override: Override) -> str:
 def _distinct(jobs: Sequence[PlannedRun]) -> list[PlannedRun]:
     """The jobs, without those of `method=all` that another one does too; each with a folder of its own.
 
-    Raises ConfigError if a folder exists already, or if the same run is asked for twice.
+    Raises ConfigError if the same run is asked for twice.
     """
     named: dict[Path, PlannedRun] = {}
     for job in jobs:
@@ -196,11 +218,18 @@ def _distinct(jobs: Sequence[PlannedRun]) -> list[PlannedRun]:
         elif other is not None and other.optional is None and job.optional is None:
             first, second = (" ".join(run.overrides) for run in (other, job))
             raise ConfigError(f"the sweep has the same run twice, as {first!r} and as {second!r}: remove one")
-        if job.folder.exists():
-            raise ConfigError(f"{job.folder} exists and is not overwritten: choose another out=FOLDER")
         if other is None or job.folder not in named or job.optional is None:
             named[job.folder] = job
     return list(named.values())
+
+
+def _check_new(jobs: Sequence[PlannedRun]) -> None:
+    for job in jobs:
+        if job.folder.exists():
+            raise ConfigError(
+                f"{job.folder} exists and is not overwritten: choose another out=FOLDER, or resume the sweep in "
+                "this one with --resume, in Python resume=True"
+            )
 
 
 def _renamed(job: PlannedRun) -> PlannedRun:
@@ -218,16 +247,19 @@ def checked(sweep: Sweep) -> Sweep:
     """
     from server_app import session
 
+    from .begun_runs import going_on
+
     jobs, left, notes = [], list(sweep.left), list(sweep.on_data)
     for job in sweep.jobs:
         try:
+            job = going_on(job)
             notes += session.prepare(job.config).notes
             jobs.append(job)
         except FedstrideError as error:
             if job.optional is None:
                 raise type(error)(f"{' '.join(job.overrides)}: {error}") from error
             left.append(Left(job.optional, job.swept, str(error)))
-    return Sweep(jobs, left, tuple(dict.fromkeys(notes)))
+    return replace(sweep, jobs=jobs, left=left, on_data=tuple(dict.fromkeys(notes)))
 
 
 _known: dict[str, Config] = {}

@@ -144,13 +144,15 @@ def sweep(
     /,
     *,
     jobs: int | None = None,
+    resume: bool = False,
     quiet: bool = False,
     **keys: Value,
 ) -> Results:
     """Make a run with each combination of listed values, as `fedstride run -m`: strategy=["fedavg", "fednnnn"].
 
-    A tuple is one value, of a key that takes several. `jobs`: runs at a time, by default one for each core. A run
-    that fails does not stop the others: a warning says so, and `failed` of the result why. Raises as `run` does;
+    A tuple is one value, of a key that takes several. `jobs`: runs at a time, by default one for each core.
+    `resume`: go on with the sweep in the folder `out`; complete runs are kept, those begun resumed. A run that
+    fails does not stop the others: a warning says so, and `failed` of the result why. Raises as `run` does;
     RunError if no run is completed.
     """
     require(jobs is None or jobs >= 1, "jobs", jobs, "a whole number of at least 1")
@@ -160,14 +162,14 @@ def sweep(
     text = notebook_parts.text_of(parts) if parts else None
     with apart(), StatusLine(quiet=quiet) as line:
         if text is None:
-            return _make(_planned(texts), jobs, line)
+            return _make(_planned(texts, resume), jobs, line)
         with notebook_parts.as_file(text, with_variables(given, os.environ)) as chosen:
-            planned = _planned([*texts, chosen.text])
+            planned = _planned([*texts, chosen.text], resume)
         return _make(planned, jobs, line)
 
 
-def _planned(texts: Sequence[str]) -> Sweep:
-    planned = plan(texts)
+def _planned(texts: Sequence[str], resume: bool) -> Sweep:
+    planned = plan(texts, resume=resume)
     _check_copies([job.config for job in planned.jobs])
     return checked(planned)
 
@@ -184,23 +186,23 @@ def _make(planned: Sweep, at_once: int | None, line: StatusLine) -> Results:
 
     say()
     try:
-        for ended_run in run_jobs(jobs, at_once=min(at_once or cores(), len(jobs)), on_start=say):
+        for ended_run in run_jobs(jobs, at_once=min(at_once or cores(), len(jobs)), on_start=say) if jobs else ():
             ended.append(ended_run)
             say()
     except KeyboardInterrupt as error:
-        then = [_next(ended_run.job.folder) for ended_run in ended if ended_run.state == "interrupted"]
-        done = sum(ended_run.state == "completed" for ended_run in ended)
-        raise KeyboardInterrupt("; ".join([f"{done} of {len(jobs)} runs are completed", *then])) from error
+        done = sum(ended_run.state == "completed" for ended_run in ended) + len(planned.complete)
+        then = f"go on with the same call, resume=True and out={str(planned.folder)!r}"
+        raise KeyboardInterrupt(f"{done} of {len(planned.runs)} runs are completed; {then}") from error
     failed = {
         ended_run.job.folder.name: f"{ended_run.state}: {ended_run.reason}"
         for ended_run in ended
         if ended_run.state != "completed"
     }
-    if len(failed) == len(jobs):
+    if len(failed) == len(planned.runs):
         raise RunError(f"none of {len(jobs)} runs is completed; the first: {next(iter(failed.values()))}")
     if failed:
         warnings.warn(f"{len(failed)} of {len(jobs)} runs are not completed: see .failed", stacklevel=3)
-    all_results = _found([job.folder for job in jobs if job.folder.is_dir()])
+    all_results = _found([job.folder for job in planned.runs if job.folder.is_dir()])
     return Results(list(all_results), [*planned.notes, *all_results.notes], failed)
 
 

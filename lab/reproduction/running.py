@@ -6,16 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedstride.errors import ConfigError
 from server_app.build import build_strategy
 from server_app.config.compose import compose, to_yaml
-from server_app.config.keys import by_key
 from server_app.config.overrides import written
 from server_app.config.schema import Config
 
+from ..engine.begun_runs import BegunRun
 from ..engine.sweep import EndedRun, run_jobs
 from ..engine.sweep_combinations import PlannedRun
-from ..results.run_folders import Run, is_run, load
 from .cells import Cell
 from .run_times import Pace, pace
 
@@ -24,29 +22,10 @@ MEASURED = 1
 
 
 @dataclass(frozen=True)
-class CellRun:
+class CellRun(BegunRun):
     """A cell with its configuration and its folder."""
 
     cell: Cell
-    config: Config
-    folder: Path
-
-    @property
-    def run(self) -> Run | None:
-        """What there is of it; None if it was not begun."""
-        return load(self.folder) if is_run(self.folder) else None
-
-    def done(self) -> int:
-        """The number of its rounds that are complete."""
-        run = self.run
-        return run.rows[-1]["round"] if run is not None and run.rows else 0
-
-    def is_complete(self) -> bool:
-        """Whether it has reached its end, and not that of the measurement."""
-        run = self.run
-        if run is None or not run.completed:
-            return False
-        return run.config.rounds == self.config.rounds or self.done() < run.config.rounds  # ended early
 
 
 def places(cells: Sequence[Cell], out: Path, overrides: Sequence[str] = ()) -> list[CellRun]:
@@ -59,28 +38,10 @@ def places(cells: Sequence[Cell], out: Path, overrides: Sequence[str] = ()) -> l
         named = [written("out", str(out)), written("name", cell.name)]
         config = compose([*cell.overrides, *overrides, *named])
         build_strategy(config)
-        place = CellRun(cell, config, out / cell.name)
-        _check_same(place)
+        place = CellRun(config, out / cell.name, cell)
+        place.check("choose another --out")
         cell_runs.append(place)
     return cell_runs
-
-
-def _check_same(place: CellRun) -> None:
-    run = place.run
-    if run is None:
-        if place.folder.exists() and any(place.folder.iterdir()):
-            raise ConfigError(
-                f"{place.folder} is not a run of this command: move it away, or choose another --out"
-            )
-        return
-    stored, wanted = by_key(run.config), by_key(place.config)
-    other = [key for key, value in wanted.items() if value is not None and stored[key] != value]
-    other = [key for key in other if key not in ("rounds", "resume", "out", "name")]
-    if other:
-        now, then = wanted[other[0]], stored[other[0]]
-        raise ConfigError(
-            f"{place.folder} has a run with {other[0]} = {then!r}, not {now!r}: choose another --out"
-        )
 
 
 def first_round(place: CellRun) -> Iterator[EndedRun]:
@@ -101,7 +62,5 @@ def completed(place: CellRun) -> Iterator[EndedRun]:
 
 
 def _ended(place: CellRun, config: Config) -> Iterator[EndedRun]:
-    if place.run is not None:
-        config = compose([written("resume", str(place.folder)), written("rounds", config.rounds)])
-    job = PlannedRun(place.cell.overrides, to_yaml(config))
+    job = PlannedRun(place.cell.overrides, to_yaml(replace(place, config=config).going_on()))
     yield from run_jobs([job], at_once=1, on_start=lambda started: None)

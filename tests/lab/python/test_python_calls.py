@@ -214,6 +214,19 @@ def test_a_run_of_a_sweep_has_the_bits_of_a_single_one(swept: fedstride.Results)
 
 
 @pytest.mark.slow
+def test_a_sweep_goes_on_with_more_values(swept: fedstride.Results) -> None:
+    """And with none that is left."""
+    folder, before = swept.folders[0].parent, {each.folder: weights(each.folder) for each in swept}
+    with pytest.raises(ConfigError, match="exists and is not overwritten: choose another out=FOLDER, or resume"):
+        fedstride.sweep(SMALL, strategy=["fedavg", "fednnnn"], seed=[1, 2], out=folder)
+    for seeds, count in (([1, 2, 3], 6), ([1, 2], 4)):
+        found = fedstride.sweep(SMALL, strategy=["fedavg", "fednnnn"], seed=seeds, out=folder, resume=True)
+        assert len(found) == count and not found.failed
+        assert "4 of 6 runs are complete already" in found.notes or count == 4
+    assert {folder: weights(folder) for folder in before} == before
+
+
+@pytest.mark.slow
 def test_runs_of_folders_are_read_again(swept: fedstride.Results) -> None:
     again = fedstride.results(swept.folders[0].parent)
     assert again.folders == sorted(swept.folders)

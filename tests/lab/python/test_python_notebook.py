@@ -130,7 +130,9 @@ async def stopped_sweep(tmp_path: Path) -> None:
         with pytest.raises(CellExecutionError) as error:
             await going
         assert error.value.ename == "KeyboardInterrupt"
-        assert error.value.evalue.startswith("0 of 3 runs are completed; go on with: fedstride.resume(")
+        folder = str(tmp_path / "swept")
+        then = f"go on with the same call, resume=True and out={folder!r}"
+        assert error.value.evalue == f"0 of 3 runs are completed; {then}"
         assert not children(kernel.process)
         cell = await kernel.cell("[each.state for each in fedstride.results('swept')]")
         assert outputs(cell, "text/plain") == ["['interrupted', 'interrupted']"]
