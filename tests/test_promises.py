@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from project_files import is_there
 
+from fedstride.parts import HALF, METRIC
+from server_app.config.schema import TABLES
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("security", "privacy", "faults")
 PAGES_OF_DOCS = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
@@ -35,6 +38,11 @@ def test_tests_that_are_named_exist(page: str) -> None:
     for name in NAMED.findall((ROOT / f"docs/{page}.md").read_text()):
         assert Path(name).name in known, name
         assert "/" not in name or (ROOT / name).exists() or (ROOT / "tests" / name).exists(), name
+
+
+def test_the_page_on_own_parts_has_each_kind_of_part() -> None:
+    rows = re.findall(r"^\| `(\w+)`", (ROOT / "docs/own-parts.md").read_text(), re.MULTILINE)
+    assert {*TABLES, METRIC, HALF} <= set(rows)
 
 
 MODULE = re.compile(r"`([\w/]+\.py)(?:::\w+)?`")

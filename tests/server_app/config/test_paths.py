@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,6 +114,8 @@ def test_the_files_of_a_run_may_move(here: Path) -> None:
     part = play(out, *OWN, FILES, "rounds=2", "name=part", small=False).folder
     here.rename(here.parent / "there")
     moved = here.parent / "there"
+    with pytest.raises(ConfigError, match=f"^{here}/0.csv, .* where they are now, as in partition.files="):
+        resume(part, "rounds=3")
     with pytest.raises(FedstrideError, match="changed_data"):
         resume(part, "rounds=3", f"partition.files=['{moved}/1.csv','{moved}/1.csv']")
     resume(part, "rounds=3", f"partition.files=['{moved}/0.csv','{moved}/1.csv']")
@@ -126,14 +127,15 @@ def test_a_completed_run_stays_completed_if_it_cannot_be_resumed(here: Path) -> 
     """Its files are as they were, and it is resumed when the data are there again."""
     folder = play(here.parent / "runs", *OWN, FILES, "rounds=2", "name=run", small=False).folder
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    (here / "1.csv").rename(here / "away.csv")
-    with pytest.raises(FedstrideError, match="does not exist"):
+    table_of_one = (here / "1.csv").read_bytes()
+    (here / "1.csv").write_text("not,a,table\n")
+    with pytest.raises(FedstrideError):
         resume(folder, "rounds=3")
     after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert {path.name for path in after if after[path] != before.get(path)} <= {"progress.json"}
     assert json.loads((folder / "status.json").read_text())["state"] == "completed"
     assert len(find_runs([folder])[0]) == 1
-    (here / "away.csv").rename(here / "1.csv")
+    (here / "1.csv").write_bytes(table_of_one)
     resume(folder, "rounds=3")
     status = json.loads((folder / "status.json").read_text())
     assert (status["state"], status["rounds"]) == ("completed", 3)
@@ -144,7 +146,7 @@ def test_a_run_that_was_not_completed_says_how_it_failed(here: Path) -> None:
     folder = play(here.parent / "runs", *OWN, FILES, "rounds=2", "name=run", small=False).folder
     status = json.loads((folder / "status.json").read_text())
     (folder / "status.json").write_text(json.dumps({**status, "state": "interrupted"}))
-    shutil.move(here / "1.csv", here / "away.csv")
+    (here / "1.csv").write_text("not,a,table\n")
     with pytest.raises(FedstrideError):
         resume(folder, "rounds=3")
     assert json.loads((folder / "status.json").read_text())["state"] == "failed"
