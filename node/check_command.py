@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 
 from confinement import support
 
-from .node_command import check_data, checked, folders_of, reader_of
+from .node_command import check_data, checked, folders_of, reader_of, too_few
 from .policy import in_words
 from .policy.file_access import Access, superlink_of
 from .processes.message_processes import Processes
-from .processes.site_rows import Counted
 from .settings import read
 
 
@@ -35,15 +34,8 @@ def run(arguments: Sequence[str], say: Callable[[str], None]) -> None:
         counted = check_data(reader)
     finally:
         processes.close()
-    say("the data are not looked at" if counted is None else _of_rows(counted, settings.policy.min_rows))
-
-
-def _of_rows(counted: Counted, least: int) -> str:
-    """What is said of data that can be read. A number below `least` is not said, as nowhere else."""
-    if counted.ids >= least:
-        return f"the data: {counted.rows} rows, all as the data file says"
-    what = "rows" if counted.ids == counted.rows else "ids"
-    return (
-        f"the data: below {least} {what}, all as the data file says; this node will refuse to train, since its "
-        f"policy demands at least min_rows = {least}: add {what}, or lower min_rows in the file of the policy"
-    )
+    if counted is None:
+        say("the data are not looked at")
+    else:
+        enough = f"the data: {counted.rows} rows, all as the data file says"
+        say(too_few(counted, settings.policy.min_rows) or enough)

@@ -73,7 +73,8 @@ def run(arguments: Sequence[str]) -> None:
     try:
         with unix_signals.handled(unix_signals.RaiseOnce()):
             processes.start()
-            check_data(reader)
+            if few := too_few(check_data(reader), settings.policy.min_rows):
+                _warn(few)
             link = _connected(settings)
             try:
                 _say(f"SuperNode ID: {link.node_id}")
@@ -149,6 +150,20 @@ def check_data(reader: RowsReader | None) -> Counted | None:
         return None if reader is None else reader.check(CHECK_SECONDS)
     except (ReadError, DiedError) as error:
         raise ConfigError(f"the data of this node are not as its data file says: {error}") from error
+
+
+def too_few(counted: Counted | None, least: int) -> str:
+    """What is said of data with fewer rows, or ids, than the policy demands; else empty.
+
+    Their number is not said, as nowhere else.
+    """
+    if counted is None or counted.ids >= least:
+        return ""
+    what = "rows" if counted.ids == counted.rows else "ids"
+    return (
+        f"the data: below {least} {what}, all as the data file says; this node will refuse to train, since its "
+        f"policy demands at least min_rows = {least}: add {what}, or lower min_rows in the file of the policy"
+    )
 
 
 def _connected(settings: NodeSettings) -> Link:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,11 +35,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def arguments(folder: Path) -> list[str]:
+    files = f'data="{folder / "data.toml"}" policy="{folder / "policy.toml"}" state="{folder / "states"}"'
+    return ["--superlink", "127.0.0.1:1", "--insecure", "--allow-root", "--node-config", files]
+
+
 def said(folder: Path) -> list[str]:
     lines: list[str] = []
-    files = f'data="{folder / "data.toml"}" policy="{folder / "policy.toml"}" state="{folder / "states"}"'
-    arguments = ["--superlink", "127.0.0.1:1", "--insecure", "--allow-root", "--node-config", files]
-    run(arguments, lines.append)
+    run(arguments(folder), lines.append)
     return lines
 
 
@@ -59,6 +64,19 @@ def test_that_a_site_with_few_rows_will_refuse_is_said(folder: Path, rows: int, 
     assert last.startswith(f"the data: below 10 {what}, all as the data file says; this node will refuse to train")
     assert last.endswith(f"min_rows = 10: add {what}, or lower min_rows in the file of the policy")
     assert str(ids) not in last.replace("10", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [7, 50])
+def test_a_node_says_so_too_when_it_starts(folder: Path, rows: int) -> None:
+    """And no number; a node with enough rows says nothing of them. No SuperLink is at this address."""
+    (folder / "patients.csv").write_text(CSV[: CSV.index(f"P{rows},")] if rows < 50 else CSV)
+    command = [sys.executable, "-m", "lab.cli.main", "node", *arguments(folder)]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=100).stderr
+    assert "cannot join the SuperLink" in text
+    few = [line for line in text.splitlines() if "this node will refuse to train" in line]
+    assert len(few) == (1 if rows < 10 else 0)
+    assert all("the data: below 10 rows" in line and str(rows) not in line.replace("10", "") for line in few)
 
 
 @pytest.mark.slow
