@@ -317,6 +317,7 @@ class Records:
             "final": {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k.startswith(FINAL)},
             "best": best,
             "seed": self.config.seed,
+            "subset": data.load(self.config.task).subset or None,  # of the published data, in words
             "figures": described(self.config.task.metrics),
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(self._started)),
             "seconds": {"total": time.time() - self._started, **seconds},

@@ -119,6 +119,7 @@ def side_by_side(table: PaperTable, runs: Sequence[Run], statistic: Statistic | 
                 new_pairs, more = _pairs(table, number, line, matched, statistic)
                 pairs, remarks = pairs + new_pairs, remarks + more
                 used |= {str(run.folder) for run in matched}
+    remarks += subsets([run for run in runs if str(run.folder) in used])
     rest = [run for run in runs if str(run.folder) not in used]
     remarks += _unmatched(table, rest)
     if not pairs:
@@ -145,6 +146,11 @@ def _pairs(
         if other:
             remarks.append(f"{column.key}, {name} differs from the paper: {', '.join(other)}")
     return pairs, remarks
+
+
+def subsets(runs: Sequence[Run]) -> list[str]:
+    """A line for each task of which runs had only a part of the published examples."""
+    return sorted({f"{run.config.task.name} is {run.subset}" for run in runs if run.subset})
 
 
 def _of_paper(table: PaperTable, column: PaperColumn, runs: Sequence[Run]) -> Statistic:

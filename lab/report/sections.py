@@ -97,10 +97,10 @@ def differences(runs: Sequence[Run]) -> str:
     methods = {run_group.method: method_values(run_group.config) for run_group in groups}
     rows = [[name, describe(values, list(values)) or NONE] for name, values in methods.items()]
     body = table(Grid("parameters of the methods", ["method", "parameters"], rows, words=2))
-    settings = [setting_values(run.config) for run in runs]
+    settings = [setting_values(run) for run in runs]
     keys = differing(settings)
     if keys:
-        by_setting = {run_group.setting: setting_values(run_group.config) for run_group in groups}
+        by_setting = {run_group.setting: setting_values(run_group.runs[0]) for run_group in groups}
         cells = [
             [name, *(plain(values[k]) if k in values else NONE for k in keys)]
             for name, values in by_setting.items()

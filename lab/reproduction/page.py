@@ -15,7 +15,7 @@ from server_app.config.presets.computed_settings import preset
 from server_app.config.presets.facts_of_papers import PaperSource
 
 from ..papers import paper_table, table_names
-from ..papers.side_by_side import SideBySide, side_by_side
+from ..papers.side_by_side import SideBySide, side_by_side, subsets
 from ..plots import draw
 from ..plots.canvas import save
 from ..results.formats import markdown
@@ -41,7 +41,7 @@ def write_page(
             parts.append(f"![Against rounds, mean and range over seeds]({PICTURE})")
         except FedstrideError as error:  # a plot is never worth a run
             parts.append(f"No picture: {error}")
-    parts += _differences(beside, done)
+    parts += _differences(beside, runs, done)
     missing = [f"{place.cell}: not complete" for place in done if not place.is_complete()]
     missing += [*(f"{place.cell}: not within the budget" for place in left), *absent]
     if missing:
@@ -72,9 +72,9 @@ def _tables(beside: SideBySide | None, runs: Sequence[Run]) -> list[str]:
     return parts
 
 
-def _differences(beside: SideBySide | None, done: Sequence[CellRun]) -> list[str]:
+def _differences(beside: SideBySide | None, runs: Sequence[Run], done: Sequence[CellRun]) -> list[str]:
     """What runs have otherwise than the paper, and what we chose where it is silent."""
-    remarks = [] if beside is None else list(beside.remarks)
+    remarks = [*([] if beside is None else beside.remarks), *subsets(runs)]
     seeds = sorted({place.cell.seed for place in done})
     remarks.append(f"seeds {', '.join(map(str, seeds))}")
     for name in dict.fromkeys(place.cell.experiment for place in done):

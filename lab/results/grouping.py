@@ -33,15 +33,20 @@ def method_values(config: Config) -> Values:
     return {f"{key.part}.{key.field.name}": key.value for key in inside_out}
 
 
-def setting_values(config: Config) -> Values:
-    """All values, except method and seed, on which a result depends; the cohort always as a number."""
+def setting_values(run: Run) -> Values:
+    """All values, except method and seed, on which a result depends; the cohort always as a number.
+
+    Not only settings: a data set may be all that was published, or a part.
+    """
+    config = run.config
     chosen = {
         group: getattr(config, group).name for group, table in TABLES.items() if table.kind is Influence.SETTING
     }
     parts_first = sorted(keys(config), key=lambda key: not key.group)
     values = {key.path: key.value for key in parts_first if key.kind is Influence.SETTING}
     return {**chosen, **{k: v for k, v in values.items() if k not in ("fraction", "cohort")}} | {
-        "cohort": config.cohort_size
+        "cohort": config.cohort_size,
+        "examples": run.subset or "all",
     }
 
 
@@ -126,7 +131,7 @@ def newest(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def _key(run: Run) -> str:
-    return json.dumps([run.method, method_values(run.config), setting_values(run.config), run.config.seed])
+    return json.dumps([run.method, method_values(run.config), setting_values(run), run.config.seed])
 
 
 def group(runs: Sequence[Run], *, without: str | None = None) -> list[Group]:
@@ -134,7 +139,7 @@ def group(runs: Sequence[Run], *, without: str | None = None) -> list[Group]:
 
     `without`: a key in which the runs of a group may differ.
     """
-    settings = [setting_values(run.config) for run in runs]
+    settings = [setting_values(run) for run in runs]
     setting_keys = [key for key in differing(settings) if key != without]
     variants = {
         method: [

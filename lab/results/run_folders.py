@@ -62,6 +62,12 @@ class Run:
         return method_of(self.config)
 
     @property
+    def subset(self) -> str:
+        """How many of the published examples it had, in words; empty if all, or if nobody says."""
+        said = self.status.get("subset")
+        return said if isinstance(said, str) else ""
+
+    @property
     def headline(self) -> str:
         """The metric that decides in this run."""
         return self.config.headline

@@ -61,6 +61,7 @@ STATUS: dict[str, Holds] = {
     "rounds": is_round,
     "started": _is_text,
     "seed": is_number,
+    "subset": _is_text,
     "figures": _mapping(lambda value: isinstance(value, dict) and all(map(_is_text, value.values()))),
     "final": _mapping(lambda value: is_number(value) or isinstance(value, list)),
     "best": _mapping(is_number),

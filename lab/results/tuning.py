@@ -85,7 +85,7 @@ def _grid(runs: Sequence[Run], key: str) -> list[Any]:
     """The values of the key in these runs, in order."""
     values = {_value(run, key) for run in runs} - {None}
     if len(values) < 2:
-        known = differing([{**method_values(run.config), **setting_values(run.config)} for run in runs])
+        known = differing([{**method_values(run.config), **setting_values(run)} for run in runs])
         close = nearest(key, known)
         hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise ConfigError(
@@ -96,5 +96,5 @@ def _grid(runs: Sequence[Run], key: str) -> list[Any]:
 
 
 def _value(run: Run, key: str) -> Any:
-    value = {**method_values(run.config), **setting_values(run.config)}.get(key)
+    value = {**method_values(run.config), **setting_values(run)}.get(key)
     return tuple(value) if isinstance(value, list) else value

@@ -24,6 +24,7 @@ from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError, DataError, RunError
 from fedstride.messages import wire
 from lab.engine.local_grid import LocalGrid
+from lab.results.run_folders import load
 from server_app import session
 from server_app.config.compose import compose, from_yaml
 from server_app.records.checkpoint import newest_checkpoint
@@ -116,11 +117,21 @@ def test_a_run_writes_its_folder(tmp_path: Path) -> None:
     assert all(row["status"] == "used" and row["num-examples"] > 0 for row in clients)
     status = json.loads((folder / "status.json").read_text())
     assert status["state"] == "completed"
-    assert status["rounds"] == 2
+    assert (status["rounds"], status["subset"]) == (2, None)
     assert status["versions"]["flwr"].startswith("1.39")
     given = compose([*_given(folder), "rounds=2", "strategy=fednnnn"])
     decided = {"best": "test/accuracy", "test_set": True, "evaluate_clients": False, "holdout": 0.0}
     assert from_yaml((folder / "config.yaml").read_text()) == replace(given, **decided)
+
+
+@pytest.mark.slow
+def test_a_run_keeps_that_its_data_are_a_part_of_what_was_published(tmp_path: Path) -> None:
+    task = (Path(__file__).parents[2] / "examples/own_task.py").read_text()
+    (tmp_path / "part.py").write_text(task.replace("y[1000:])", "y[1000:], full_size=4_000)"))
+    given = ("rounds=1", f"parts={tmp_path / 'part.py'}", "task=stripes", "partition=iid")
+    folder = play(tmp_path / "runs", *given).folder
+    said = "a subset: 1,000 of 4,000 training examples"
+    assert json.loads((folder / "status.json").read_text())["subset"] == load(folder).subset == said
 
 
 def _given(folder: Path) -> list[str]:

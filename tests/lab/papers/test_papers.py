@@ -294,6 +294,18 @@ def test_mnist5k_is_not_the_papers_mnist() -> None:
     assert "  mnist_iid_b: mnist, iid balanced=true clients=100, cnn_mnist" in made.remarks
 
 
+def test_a_part_of_the_papers_data_is_no_silent_difference() -> None:
+    part = run(cifar("strategy=fedavg"))
+    part.status["subset"] = "a subset: 5,000 of 50,000 training examples"
+    made = side_by_side(paper_table("fedlws/table1"), [part])
+    assert len(made.pairs) == 1 and "cifar10 is a subset: 5,000 of 50,000 training examples" in made.remarks
+    both = side_by_side(paper_table("fedlws/table1"), [part, run(cifar("strategy=fedavg", "seed=2"))])
+    assert [(pair.ours.n, pair.method.partition(", ")[2]) for pair in both.pairs] == [
+        (1, "examples=a subset: 5,000 of 50,000 training examples"),
+        (1, "examples=all"),
+    ]  # seeds of one mean have the same data
+
+
 def test_remarks_on_a_method_without_a_row_and_on_a_failed_run() -> None:
     failed = run(mnist("strategy=fedavg"))
     failed.status["state"] = "failed"

@@ -315,8 +315,11 @@ def test_keys_are_shortened_if_unambiguous() -> None:
         "0.1234567891",
         "[1,2]",
     ]
-    assert "seed" not in setting_values(config())
-    assert "client.name" not in setting_values(config())
+
+
+def test_the_values_of_a_setting_are_neither_the_seed_nor_the_method(tmp_path: Path) -> None:
+    (run,) = seeds(tmp_path, [0.9])
+    assert not {"seed", "client.name", "strategy.name"} & set(setting_values(run))
 
 
 # ---------------------------------------------------------------- runs left out
