@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,13 +154,17 @@ def subsets(runs: Sequence[Run]) -> list[str]:
 
 
 def _of_paper(table: PaperTable, column: PaperColumn, runs: Sequence[Run]) -> Statistic:
-    """The statistic that the paper prints; the last round if the paper does not say."""
     if table.metric == "aggregation_time":
         return Statistic(last=max(run.config.rounds for run in runs))
-    stated = (experiment_of(table.name, column.key) or {}).get("evaluation", {})
-    if stated.get("statistic") == "best":
+    return statistic_of(experiment_of(table.name, column.key))
+
+
+def statistic_of(settings: Mapping[str, Any] | None) -> Statistic:
+    """The number of a run that the paper prints for such an experiment; the last round if it does not say."""
+    evaluation = (settings or {}).get("evaluation", {})
+    if evaluation.get("statistic") == "best":
         return Statistic(best=True)
-    return Statistic(last=stated.get("rounds", 1) if stated.get("over") == "last_rounds" else 1)
+    return Statistic(last=evaluation.get("rounds", 1) if evaluation.get("over") == "last_rounds" else 1)
 
 
 # ---------------------------------------------------------------- what does not match

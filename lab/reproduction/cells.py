@@ -35,6 +35,11 @@ class Cell:
         """Of its folder."""
         return folder_name(f"{self.column}-{self.line.label}-seed{self.seed}".replace(" ", "-"))
 
+    @property
+    def decides(self) -> bool:
+        """Whether its method is the paper's own, or plain averaging."""
+        return decides(self.experiment, self.line)
+
     def __str__(self) -> str:
         return f"{self.column}, {self.line.label}, seed {self.seed}"
 
@@ -65,14 +70,18 @@ def cells(
     for column in chosen:
         wanted = [line for line in lines[column] if not methods or {line.label, line.name} & set(methods)]
         absent += [f"{column}, {line.label}: not in this version" for line in wanted if line.overrides is None]
-        ours = preset(experiments[column]).method.label
         there = [line for line in wanted if line.overrides is not None]
-        deciding = [line for line in there if _is(line, BASE) or _is(line, ours)]
+        deciding = [line for line in there if decides(experiments[column], line)]
         others = [line for line in there if line not in deciding]
         first += [Cell(experiments[column], column, line, seed) for seed in seeds for line in deciding]
         first += [Cell(experiments[column], column, line, seed) for seed in seeds[:1] for line in others]
         rest += [Cell(experiments[column], column, line, seed) for seed in seeds[1:] for line in others]
     return [*first, *rest], absent
+
+
+def decides(experiment: str, line: PaperMethod) -> bool:
+    """Whether a line is the paper's own method, or plain averaging: these two decide what the paper claims."""
+    return _is(line, BASE) or _is(line, preset(experiment).method.label)
 
 
 def _is(line: PaperMethod, label: str) -> bool:

@@ -12,17 +12,18 @@ from fedstride.errors import FedstrideError
 from fedstride.files import atomic
 from fedstride.processes.cores import cores
 from server_app.config.presets.computed_settings import preset
-from server_app.config.presets.facts_of_papers import PaperSource
+from server_app.config.presets.facts_of_papers import PaperSource, experiment
 
 from ..papers import paper_table, table_names
-from ..papers.side_by_side import SideBySide, side_by_side, subsets
+from ..papers.side_by_side import SideBySide, side_by_side, statistic_of, subsets
 from ..plots import draw
 from ..plots.canvas import save
 from ..results.formats import markdown
 from ..results.grouping import plain
 from ..results.run_folders import Run
-from ..results.tables import compare_all
+from ..results.tables import Statistic, compare_all
 from ..results.who_won import verdicts
+from .cells import Cell
 from .running import CellRun
 
 PAGE, PICTURE = "README.md", "accuracy.png"
@@ -32,9 +33,10 @@ def write_page(
     out: Path, target: str, command: str, done: Sequence[CellRun], left: Sequence[CellRun], absent: Sequence[str]
 ) -> Path:
     """Write README.md and the picture below `out`; the path of the page."""
-    runs = [run for place in done if place.is_complete() and (run := place.run) is not None]
+    complete = [(place.cell, run) for place in done if place.is_complete() and (run := place.run) is not None]
+    runs = [run for _, run in complete]
     beside = side_by_side(paper_table(target), runs) if target in table_names() else None
-    parts = [_head(target, command), *_tables(beside, runs)]
+    parts = [_head(target, command), *_tables(beside, complete)]
     if runs:
         try:
             save(draw("accuracy", runs), out / PICTURE)
@@ -61,14 +63,20 @@ def _head(target: str, command: str) -> str:
     return f"# {target}{caption}\n\n```bash\n{command}\n```\n\n{time.strftime('%Y-%m-%d')}, {machine}."
 
 
-def _tables(beside: SideBySide | None, runs: Sequence[Run]) -> list[str]:
-    """Beside the paper's figures, if its table is known; and between the methods."""
-    parts = []
-    if beside is not None:
-        parts.append(markdown(beside.grid()))
-    if runs:
-        parts += [markdown(comparison.grid()) for comparison in compare_all(runs)]
-        parts += [f"- {verdict.text}" for verdict in verdicts(runs)]
+def _tables(beside: SideBySide | None, complete: Sequence[tuple[Cell, Run]]) -> list[str]:
+    """Beside the paper's figures, if its table is known; and between the methods, by the paper's own statistic."""
+    parts = [] if beside is None else [markdown(beside.grid())]
+    by_statistic: dict[Statistic, list[tuple[Cell, Run]]] = {}
+    for cell, run in complete:
+        by_statistic.setdefault(statistic_of(experiment(cell.experiment)), []).append((cell, run))
+    for statistic, group in by_statistic.items():
+        runs = [run for _, run in group]
+        parts += [markdown(comparison.grid()) for comparison in compare_all(runs, statistic=statistic)]
+        parts += [f"- {verdict.text}" for verdict in verdicts(runs, statistic=statistic)]
+        two = [run for cell, run in group if cell.decides]
+        if len(two) < len(runs):
+            alone = [f"- {verdict.text}" for verdict in verdicts(two, statistic=statistic)]
+            parts += ["The paper's method and plain averaging alone:", *alone] if alone else []
     return parts
 
 
