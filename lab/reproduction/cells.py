@@ -50,7 +50,7 @@ def cells(
     """The cells of a table, a figure or an experiment, in the order that decides most; and what cannot be run.
 
     `columns`: names within the table, or patterns such as `mnist_*`, in the order in which they are to be run;
-    `methods`: names as in the table. All, if there are none. Raises ConfigError, with what there is, for others.
+    `methods`: names as in the table, or as in `method=...`. All, if there are none. Raises ConfigError, with what there is, for others.
 
     For each column come the paper's method and plain averaging with all seeds, in turn, since only both decide;
     then the other methods with the first seed; and at the end those with the other seeds.
@@ -58,17 +58,16 @@ def cells(
     experiments = experiments_of(target)
     chosen = _columns(experiments, columns) if columns else list(experiments)
     lines = {column: preset(experiments[column]).lines for column in chosen}
-    known = dict.fromkeys(
-        name for of_column in lines.values() for line in of_column for name in (line.label, line.name)
-    )
+    all_lines = [line for of_column in lines.values() for line in of_column]
     for method in methods:
-        if method not in known:
+        if not any(_fits(line, method) for line in all_lines):
+            known = dict.fromkeys(name for line in all_lines for name in (line.label, line.name))
             raise unknown(f"method of {target}", method, known)
     first: list[Cell] = []
     rest: list[Cell] = []
     absent: list[str] = []
     for column in chosen:
-        wanted = [line for line in lines[column] if not methods or {line.label, line.name} & set(methods)]
+        wanted = [line for line in lines[column] if not methods or any(_fits(line, method) for method in methods)]
         absent += [f"{column}, {line.label}: not in this version" for line in wanted if line.overrides is None]
         there = [line for line in wanted if line.overrides is not None]
         deciding = [line for line in there if decides(experiments[column], line)]
@@ -82,6 +81,12 @@ def cells(
 def decides(experiment: str, line: PaperMethod) -> bool:
     """Whether a line is the paper's own method, or plain averaging: these two decide what the paper claims."""
     return _is(line, BASE) or _is(line, preset(experiment).method.label)
+
+
+def _fits(line: PaperMethod, method: str) -> bool:
+    """Whether a user means this line: by its label, its name, or another way to write it (`fedlws`)."""
+    parts = method_of(method)
+    return method in (line.label, line.name) or (parts is not None and parts == method_of(line.name))
 
 
 def _is(line: PaperMethod, label: str) -> bool:

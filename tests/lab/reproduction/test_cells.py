@@ -37,6 +37,8 @@ def test_what_decides_comes_first() -> None:
 def test_a_wrapper_around_plain_averaging_is_the_papers_method() -> None:
     found = order("fedlws/table1", "fashionmnist_a0.1", seeds=(1,))
     assert found[:2] == ["fashionmnist_a0.1, fedavg, seed 1", "fashionmnist_a0.1, fedavg+fedlws, seed 1"]
+    for name in ("fedlws", "fedavg+fedlws"):
+        assert order("fedlws/table1", "fashionmnist_a0.1", methods=("fedavg", name), seeds=(1,)) == found[:2]
 
 
 def test_columns_by_pattern_in_the_order_given() -> None:
