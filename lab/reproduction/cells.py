@@ -50,7 +50,8 @@ def cells(
     """The cells of a table, a figure or an experiment, in the order that decides most; and what cannot be run.
 
     `columns`: names within the table, or patterns such as `mnist_*`, in the order in which they are to be run;
-    `methods`: names as in the table, or as in `method=...`. All, if there are none. Raises ConfigError, with what there is, for others.
+    `methods`: names as in the table, or as in `method=...`. All, if there are none. Raises ConfigError, with what
+    there is, for others.
 
     For each column come the paper's method and plain averaging with all seeds, in turn, since only both decide;
     then the other methods with the first seed; and at the end those with the other seeds.
