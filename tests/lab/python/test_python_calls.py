@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Mapping
@@ -214,16 +215,18 @@ def test_a_run_of_a_sweep_has_the_bits_of_a_single_one(swept: fedstride.Results)
 
 
 @pytest.mark.slow
-def test_a_sweep_goes_on_with_more_values(swept: fedstride.Results) -> None:
+def test_a_sweep_goes_on_with_more_values(swept: fedstride.Results, tmp_path: Path) -> None:
     """And with none that is left."""
-    folder, before = swept.folders[0].parent, {each.folder: weights(each.folder) for each in swept}
+    shutil.copytree(swept.folders[0].parent, tmp_path / "sweep")
+    keys = {**SMALL, "out": tmp_path / "sweep"}
+    files = [path for path in (tmp_path / "sweep").rglob("*") if path.is_file()]
+    before = [path.stat().st_mtime_ns for path in files]
     with pytest.raises(ConfigError, match="exists and is not overwritten: choose another out=FOLDER, or resume"):
-        fedstride.sweep(SMALL, strategy=["fedavg", "fednnnn"], seed=[1, 2], out=folder)
-    for seeds, count in (([1, 2, 3], 6), ([1, 2], 4)):
-        found = fedstride.sweep(SMALL, strategy=["fedavg", "fednnnn"], seed=seeds, out=folder, resume=True)
-        assert len(found) == count and not found.failed
-        assert "4 of 6 runs are complete already" in found.notes or count == 4
-    assert {folder: weights(folder) for folder in before} == before
+        fedstride.sweep(keys, strategy=["fedavg", "fednnnn"], seed=[1, 2])
+    found = fedstride.sweep(keys, strategy=["fedavg", "fednnnn"], seed=[1, 2, 3], resume=True)
+    assert len(found) == 6 and not found.failed and "4 of 6 runs are complete already" in found.notes
+    assert len(fedstride.sweep(keys, strategy=["fedavg", "fednnnn"], seed=[1, 2], resume=True)) == 4
+    assert [path.stat().st_mtime_ns for path in files] == before
 
 
 @pytest.mark.slow
