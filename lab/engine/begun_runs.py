@@ -66,6 +66,9 @@ class BegunRun:
         if other:
             now, then = wanted[other[0]], stored.get(other[0])
             raise ConfigError(f"{self.folder} has a run with {other[0]} = {then!r}, not {now!r}: {instead}")
+        done, rounds = self.done(), self.config.rounds
+        if done > rounds:
+            raise ConfigError(f"{self.folder} has a run of {done} rounds, more than rounds = {rounds}: {instead}")
 
     def going_on(self) -> Config:
         """The configuration with which it goes on from its newest checkpoint, or begins.

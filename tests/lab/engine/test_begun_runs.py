@@ -83,6 +83,10 @@ def a_value_that_was_open(folder: Path) -> str:
     return "target=0.99"
 
 
+def fewer_rounds(folder: Path) -> str:
+    return "rounds=4"
+
+
 def other_files(folder: Path) -> str:
     (folder / "status.json").unlink()
     (folder / "metrics.jsonl").unlink()
@@ -94,6 +98,7 @@ def other_files(folder: Path) -> str:
     [
         (another_setting, "has a run with client.lr = 0.05, not 0.2: choose another out=FOLDER"),
         (a_value_that_was_open, "has a run with target = None, not 0.99: choose another out=FOLDER"),
+        (fewer_rounds, "has a run of 8 rounds, more than rounds = 4: choose another out=FOLDER"),
         (other_files, "is not a run of this command: move it away, or choose another out=FOLDER"),
     ],
 )
