@@ -39,15 +39,14 @@ class BegunRun:
 
     def done(self) -> int:
         """The number of its rounds that are complete."""
-        run = self.run
-        return run.rows[-1]["round"] if run is not None and run.rows else 0
+        return _rounds(self.run)
 
     def is_complete(self) -> bool:
         """Whether it has reached its end: the planned number of rounds, or an early one."""
         run = self.run
         if run is None or not run.completed:
             return False
-        return run.config.rounds == self.config.rounds or self.done() < run.config.rounds  # ended early
+        return run.config.rounds == self.config.rounds or _rounds(run) < run.config.rounds  # ended early
 
     def check(self, instead: str) -> None:
         """Raise ConfigError, with what to do instead, if the folder has anything but the planned run.
@@ -66,7 +65,7 @@ class BegunRun:
         if other:
             now, then = wanted[other[0]], stored.get(other[0])
             raise ConfigError(f"{self.folder} has a run with {other[0]} = {then!r}, not {now!r}: {instead}")
-        done, rounds = self.done(), self.config.rounds
+        done, rounds = _rounds(run), self.config.rounds
         if done > rounds:
             raise ConfigError(f"{self.folder} has a run of {done} rounds, more than rounds = {rounds}: {instead}")
 
@@ -81,6 +80,10 @@ class BegunRun:
             shutil.rmtree(self.folder)
             return self.config
         return compose([written("resume", str(self.folder)), written("rounds", self.config.rounds)])
+
+
+def _rounds(run: Run | None) -> int:
+    return run.rows[-1]["round"] if run is not None and run.rows else 0
 
 
 def split(jobs: Sequence[PlannedRun]) -> tuple[tuple[PlannedRun, ...], list[PlannedRun]]:
