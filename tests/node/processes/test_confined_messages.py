@@ -181,7 +181,9 @@ import time
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        open(os.environ["FEDSTRIDE_CACHE"] + "/pid", "w").write(str(os.getpid()))
+        with open(os.environ["FEDSTRIDE_CACHE"] + "/begun", "w") as begun:
+            begun.write(str(os.getpid()))
+        os.rename(begun.name, os.environ["FEDSTRIDE_CACHE"] + "/pid")
         time.sleep(600)
     time.sleep(600)
 subprocess.Popen(["sleep", "600"], start_new_session=True)
