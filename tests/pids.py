@@ -1,9 +1,13 @@
-"""Whether processes have ended."""
+"""Processes of a test: ended in the middle of their work, and whether they have ended."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 
 def is_alive(pid: int) -> bool:
@@ -22,3 +26,13 @@ def gone(*pids: int, seconds: float = 60.0) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def killed_at(process: subprocess.Popen[Any], folder: Path, seconds: float = 120.0) -> None:
+    """Kill a process that leads its group, with the whole group, as soon as it has made this folder."""
+    deadline = time.monotonic() + seconds
+    while not folder.is_dir():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,6 +40,13 @@ def compare(
         Path | None,
         typer.Option(help="The new folder of it all; by default below the folder of runs.", show_default=False),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the comparison in --out: complete runs are kept, those begun resumed.",
+        ),
+    ] = False,
 ) -> None:
     """Compare what sites get together with what each would have alone, and with all rows at one place.
 
@@ -56,11 +64,15 @@ def compare(
     console, numbers, place = Console(), itertools.count(1), list[Path]()
     wanted = whole_comparison.asked(overrides or [], seeds_in(seeds), folds or 0)
 
-    def begins(planned: PlannedComparison, folder: Path) -> None:
+    def begins(planned: PlannedComparison, folder: Path, complete: int) -> None:
         place.append(folder)
+        for _ in range(complete):
+            next(numbers)
         rows = ", ".join(f"{name} {held} of {count}" for name, count, held in planned.counts())
         say(console, f"rows that are measured: {rows}")
         say(console, f"{len(planned.runs)} runs in {shown(folder)}")
+        if complete:
+            say(console, f"{complete} of them {'is' if complete == 1 else 'are'} complete already")
 
     def on_end(planned: PlannedComparison, run: ComparedRun, ended: EndedRun) -> None:
         state = f"{ended.state} in {ended.seconds:.0f} s"
@@ -68,9 +80,11 @@ def compare(
 
     try:
         with unix_signals.handled(unix_signals.RaiseOnce()):  # whenever it is ended, no copy of a row stays
-            made = whole_comparison.make(wanted, out, jobs, named="--out", begins=begins, on_end=on_end)
+            made = whole_comparison.make(
+                wanted, out, jobs, named="--out", resume=resume, begins=begins, on_end=on_end
+            )
     except unix_signals.STOPPED:
-        where = f"; the runs that are complete are in {shown(place[0])}" if place else ""
+        where = f"; go on with the same command, --resume and --out {shlex.quote(str(place[0]))}" if place else ""
         say(console, f"stopped{where}")
         raise
     block(page.text_of(made.measured, made.main, console.width if console.is_terminal else None))

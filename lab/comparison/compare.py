@@ -19,14 +19,14 @@ from server_app.config.defaults import resolved
 from server_app.config.schema import Config
 
 from ..engine.sweep import EndedRun, run_jobs
+from ..engine.sweep_combinations import PlannedRun
 from ..prediction.model import Model, load
 from .comparison_figures import everywhere
+from .comparison_folder import ROWS
 from .comparison_runs import ALONE, POOLED, ComparedRun, runs_of
 from .site_rows import ComparedSite, SiteSplit, as_held_out, folds, sites_of, with_files
 
 RUNS = "runs"
-ROWS = "rows"
-"""The folder with copies of rows: of a division of the task's data, and pooled. It is removed at the end."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,15 @@ def plan(configs: Mapping[str, Config], seeds: Sequence[int], out: Path, fold_co
     return PlannedComparison(sites, splits, runs_of(prepared, sites, splits, seeds, out / RUNS))
 
 
-def train(planned: PlannedComparison, at_once: int, on_end: Callable[[ComparedRun, EndedRun], None]) -> None:
-    """Train all of them. Raises RunError, with the reason, if one fails."""
+def train(
+    planned: PlannedComparison,
+    jobs: Sequence[PlannedRun],
+    at_once: int,
+    on_end: Callable[[ComparedRun, EndedRun], None],
+) -> None:
+    """Train those of its runs that are not complete, `jobs`. Raises RunError, with the reason, if one fails."""
     by_folder = {run.folder: run for run in planned.runs}
-    for ended in run_jobs([run.job for run in planned.runs], at_once=at_once, on_start=lambda job: None):
+    for ended in run_jobs(jobs, at_once=at_once, on_start=lambda job: None) if jobs else ():
         run = by_folder[ended.job.folder]
         on_end(run, ended)
         if ended.state != "completed":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,10 +19,12 @@ from server_app.config.schema import Config
 from server_app.config.variables import with_variables
 from server_app.records.run_folder import runs_dir
 
+from ..engine.begun_runs import going_on, split
 from ..engine.sweep import EndedRun
 from ..engine.sweep_combinations import expand
 from . import page
-from .compare import ROWS, PlannedComparison, measure, plan, train
+from .compare import PlannedComparison, measure, plan, train
+from .comparison_folder import opened
 from .comparison_runs import ComparedRun
 
 
@@ -84,34 +85,30 @@ def make(
     jobs: int | None,
     *,
     named: str,
-    begins: Callable[[PlannedComparison, Path], None],
+    resume: bool,
+    begins: Callable[[PlannedComparison, Path, int], None],
     on_end: Callable[[PlannedComparison, ComparedRun, EndedRun], None],
 ) -> WholeComparison:
     """Train, measure, and write the page, into a folder that is new or empty; copies of rows never stay in it.
 
-    `out`: the folder, called `named` in an error; by default a new one below the folder of runs. `begins` gets the
-    plan and the folder, `on_end` each run that has ended. Raises ConfigError, DataError or RunError.
+    `out`: the folder, called `named` in an error; by default a new one below the folder of runs. `resume`: go on
+    in the folder of one that was ended; complete runs are kept, those begun resumed. `begins` gets the plan, the
+    folder and how many runs are complete, `on_end` each run that has ended. Raises ConfigError, DataError or
+    RunError.
     """
+    require(not resume or out is not None, named, out, "the folder of the comparison that goes on")
     folder = (out or runs_dir(Config()) / f"compare-{time.strftime('%Y%m%d-%H%M%S')}").expanduser().absolute()
-    new = not folder.exists()
-    require(new or _is_empty(folder), named, str(folder), "a folder that is new or empty; nothing is overwritten")
-    try:
+    with opened(folder, wanted.command, named, resume=resume) as keep:
         planned = plan(wanted.configs, wanted.seeds, folder, wanted.folds)
-        begins(planned, folder)
-        at_once = min(jobs or cores(), len(planned.runs))
-        train(planned, at_once, lambda run, ended: on_end(planned, run, ended))
+        keep(planned.sites)
+        complete, others = split([run.job for run in planned.runs], f"choose another {named}")
+        begins(planned, folder, len(complete))
+        at_once = min(jobs or cores(), len(others))
+        train(planned, [*map(going_on, others)], at_once, lambda run, ended: on_end(planned, run, ended))
         measured = measure(planned)
-    finally:
-        shutil.rmtree(folder / ROWS, ignore_errors=True)
-        if new and _is_empty(folder):
-            folder.rmdir()
     what = _what(next(iter(wanted.configs.values())), wanted.folds)
     path = page.write(folder, measured, command=wanted.command, seeds=wanted.seeds, what=what)
     return WholeComparison(measured, path, wanted.seeds)
-
-
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())
 
 
 def _what(config: Config, folds: int) -> list[str]:

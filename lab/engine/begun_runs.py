@@ -1,6 +1,6 @@
 """What there is already of a planned run in its folder, and the configuration with which it goes on.
 
-For what makes many runs, and can be ended between and within them: sweeps and reproductions.
+For what makes many runs, and can be ended between and within them: sweeps, comparisons and reproductions.
 """
 
 from __future__ import annotations
@@ -86,13 +86,16 @@ def _rounds(run: Run | None) -> int:
     return run.rows[-1]["round"] if run is not None and run.rows else 0
 
 
-def split(jobs: Sequence[PlannedRun]) -> tuple[tuple[PlannedRun, ...], list[PlannedRun]]:
-    """The runs of a sweep that are complete, and the others. Raises ConfigError if a folder has anything else."""
+def split(jobs: Sequence[PlannedRun], instead: str) -> tuple[tuple[PlannedRun, ...], list[PlannedRun]]:
+    """The runs that are complete, and the others.
+
+    Raises ConfigError, with what to do instead, if a folder has anything else.
+    """
     complete: list[PlannedRun] = []
     others: list[PlannedRun] = []
     for job in jobs:
         place = _place(job)
-        place.check("choose another out=FOLDER")
+        place.check(instead)
         (complete if place.is_complete() else others).append(job)
     return tuple(complete), others
 

@@ -162,7 +162,7 @@ def plan(overrides: Sequence[str], *, resume: bool = False) -> Sweep:
     if resume:
         from .begun_runs import split
 
-        begun, jobs = split(distinct)
+        begun, jobs = split(distinct, "choose another out=FOLDER")
         return Sweep(jobs, left, complete=begun)
     _check_new(distinct)
     return Sweep(distinct, left)

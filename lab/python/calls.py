@@ -217,6 +217,7 @@ def compare(
     folds: int | None = None,
     jobs: int | None = None,
     out: Place | None = None,
+    resume: bool = False,
     quiet: bool = False,
     **keys: Value,
 ) -> Comparison:
@@ -224,7 +225,8 @@ def compare(
 
     The keys are as in `sweep`: a list, as in strategy=["fedavg", "fednnnn"], compares several federations, and a
     tuple is one value of a key that takes several. The other arguments are the command's options; `out` is a new
-    or empty folder. All rows must be on this machine; copies of them are removed at the end. Raises as `run` does.
+    or empty folder, or with `resume` that of an ended comparison, which goes on. All rows must be on this machine;
+    copies of them are removed at the end. Raises as `run` does.
     """
     require(jobs is None or jobs >= 1, "jobs", jobs, "a whole number of at least 1")
     require(folds is None or 2 <= folds <= 100, "folds", folds, "None, or a whole number from 2 to 100")
@@ -235,10 +237,10 @@ def compare(
     parts = notebook_parts.chosen([override for text in texts for override in values_of(text)])
     with apart(), StatusLine(quiet=quiet) as line:
         if not parts:
-            return _compared(texts, given, line, chosen, folds, jobs, out)
+            return _compared(texts, given, line, chosen, folds, jobs, out, resume)
         overrides = with_variables([override for text in texts for override in values_of(text)], os.environ)
         with notebook_parts.as_file(notebook_parts.text_of(parts), overrides) as file:
-            return _compared([*texts, file.text], given, line, chosen, folds, jobs, out)
+            return _compared([*texts, file.text], given, line, chosen, folds, jobs, out, resume)
 
 
 def _compared(
@@ -249,14 +251,15 @@ def _compared(
     folds: int | None,
     jobs: int | None,
     out: Place | None,
+    resume: bool,
 ) -> Comparison:
     wanted = _asked(texts, given, seeds, folds)
     _check_copies(list(wanted.configs.values()))
     ended, place = list[EndedRun](), list[Path]()
 
-    def begins(planned: PlannedComparison, folder: Path) -> None:
+    def begins(planned: PlannedComparison, folder: Path, complete: int) -> None:
         place.append(folder)
-        line.show(f"0 of {len(planned.runs)} runs ended")
+        line.show(f"0 of {len(planned.runs) - complete} runs ended")
 
     def on_end(planned: PlannedComparison, run: ComparedRun, ended_run: EndedRun) -> None:
         ended.append(ended_run)
@@ -264,9 +267,12 @@ def _compared(
 
     folder = None if out is None else Path(os.fspath(out))
     try:
-        return Comparison(whole_comparison.make(wanted, folder, jobs, named="out", begins=begins, on_end=on_end))
+        made = whole_comparison.make(
+            wanted, folder, jobs, named="out", resume=resume, begins=begins, on_end=on_end
+        )
+        return Comparison(made)
     except KeyboardInterrupt as error:
-        where = f"; the runs that are complete are in {place[0]}" if place else ""
+        where = f"; go on with the same call, resume=True and out={str(place[0])!r}" if place else ""
         raise KeyboardInterrupt(f"the comparison was stopped{where}") from error
 
 

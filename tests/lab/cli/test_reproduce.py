@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from desk import weights
+from pids import killed_at
 
 from lab.reproduction.cells import cells
 from lab.reproduction.running import places
@@ -46,12 +44,7 @@ def test_it_is_killed_in_the_middle_and_goes_on_with_the_same_bits(tmp_path: Pat
 
     process = start(out)
     third = out / "mnist_noniid_b-fednnnn-seed1/checkpoint/round-000003"  # in the middle of the second run
-    deadline = time.monotonic() + 120
-    while not third.is_dir():
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    killed_at(process, third)
     assert (out / "mnist_noniid_b-fedavg-seed1" / "model.safetensors").exists()
 
     process = start(out)

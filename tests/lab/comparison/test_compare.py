@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from pids import killed_at
 from typer.testing import CliRunner
 
 from client_app.message_settings import members
@@ -20,12 +21,14 @@ from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import data, own_files
 from fedstride.tasks.evaluation.holdout import hold_out
 from lab.cli.main import app
-from lab.comparison.compare import ROWS, plan
+from lab.comparison.compare import plan
+from lab.comparison.comparison_folder import BEGUN, ROWS
 from lab.comparison.comparison_runs import ALONE, POOLED
 from lab.comparison.page import PAGE
 from lab.prediction.model import load
 from lab.results.run_folders import load as load_run
 from server_app.config.compose import compose
+from server_app.records.run_folder import LOCK, lock
 
 NAMES = ("north", "south", "west")
 COLUMNS = "task.columns=[dose,'sex=f|m']"
@@ -242,5 +245,65 @@ def test_a_signal_leaves_no_copy_of_a_row(sites: list[str], tmp_path: Path, numb
         process.send_signal(number)
         rest, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert "the runs that are complete are in" in rest
+    assert f"go on with the same command, --resume and --out {out}" in rest
     assert not (out / ROWS).exists()
+
+
+@pytest.fixture
+def short(sites: list[str]) -> list[str]:
+    """A comparison of five runs."""
+    return [*sites, "strategy=fedavg", "rounds=40", "checkpoint_every=1", "--seeds", "1", "--jobs", "1"]
+
+
+@pytest.mark.slow
+def test_a_killed_comparison_goes_on_with_the_same_numbers(short: list[str], tmp_path: Path) -> None:
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    _, expected = compared(whole, *short)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lab.cli.main", "compare", *short, "--out", str(out)],
+        stdout=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    killed_at(process, out / "runs/alone-north-seed1/checkpoint/round-000003")  # in the middle of the second run
+    assert (out / ROWS).is_dir() and not (out / PAGE).exists()
+    first = (out / "runs/fedavg-seed1/model.safetensors").stat().st_mtime_ns
+
+    printed, found = compared(out, *short, "--resume")
+    assert "5 runs in" in printed and "1 of them is complete already" in printed
+    assert found == expected
+    assert (out / "runs/fedavg-seed1/model.safetensors").stat().st_mtime_ns == first
+    assert not (out / ROWS).exists()
+    for run in sorted(path.name for path in (whole / "runs").iterdir()):
+        assert (out / "runs" / run / "model.safetensors").read_bytes() == (
+            whole / "runs" / run / "model.safetensors"
+        ).read_bytes()
+
+    again, found = compared(out, *short, "--resume")
+    assert "5 of them are complete already" in again and found == expected
+
+    table(Path(tmp_path / "west.csv"), 60, 4)  # other rows
+    written = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="with other rows: the data have changed since it was begun"):
+        compared(out, *short, "--resume")
+    with pytest.raises(ConfigError, match=r"with another command: go on with fedstride compare .*rounds=40"):
+        compared(out, *short, "client.lr=0.2", "--resume")
+    with lock(out), pytest.raises(ConfigError, match="still in progress"):
+        compared(out, *short, "--resume")
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == written
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", '{"command": "fedstride compare"}'])
+def test_only_a_comparison_that_was_begun_goes_on(sites: list[str], tmp_path: Path, content: str | None) -> None:
+    """Rows of the user that lie in such a folder stay."""
+    out = tmp_path / "out"
+    (out / ROWS).mkdir(parents=True)
+    (out / ROWS / "mine").touch()
+    if content is not None:
+        (out / BEGUN).write_text(content)
+    with pytest.raises(ConfigError, match="is not the folder of a comparison that was begun"):
+        compared(out, *sites, "--resume")
+    assert (out / ROWS / "mine").exists() and not (out / LOCK).exists()
+
+
+def test_what_goes_on_needs_its_folder(sites: list[str]) -> None:
+    with pytest.raises(ConfigError, match="--out = None is not allowed"):
+        CliRunner().invoke(app, ["compare", *sites, "--resume"], catch_exceptions=False)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from desk import SMALL, table, weights
+from pids import killed_at
 
 from fedstride.errors import ConfigError
 from lab.engine.sweep_combinations import checked, plan
@@ -52,12 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_killed_sweep_goes_on_with_the_same_bits(whole: Path, tmp_path: Path) -> None:
     process = start(tmp_path)
     second = tmp_path / NAMES[1] / "checkpoint/round-000003"
-    deadline = time.monotonic() + 120
-    while not second.is_dir():
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    killed_at(process, second)
     third = tmp_path / NAMES[2]  # as if it had been killed in its first round
     third.mkdir()
     for name in ("config.yaml", "status.json"):

@@ -19,7 +19,7 @@ import fedstride
 from fedstride.errors import ConfigError
 from lab.cli.main import app
 from lab.comparison import whole_comparison
-from lab.comparison.compare import ROWS
+from lab.comparison.comparison_folder import ROWS
 
 
 @pytest.fixture(autouse=True)
@@ -159,13 +159,18 @@ def test_what_is_not_allowed_is_refused_before_anything_is_made(
 
 
 @pytest.mark.slow
-def test_a_comparison_that_is_stopped_leaves_no_copy_of_a_row(
+def test_a_comparison_that_is_stopped_leaves_no_copy_of_a_row_and_goes_on(
     keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stopped(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(whole_comparison, "measure", stopped)
-    with pytest.raises(KeyboardInterrupt, match=r"complete are in .*stopped"):
-        fedstride.compare(keys, seeds=[1], out="stopped")
+    said = r"go on with the same call, resume=True and out=.*stopped"
+    with monkeypatch.context() as patch:
+        patch.setattr(whole_comparison, "measure", stopped)
+        with pytest.raises(KeyboardInterrupt, match=said):
+            fedstride.compare(keys, seeds=[1], out="stopped")
     assert not Path("stopped", ROWS).exists() and Path("stopped/runs").is_dir()
+    whole = fedstride.compare(keys, seeds=[1], out="whole")
+    found = fedstride.compare(keys, seeds=[1], out="stopped", resume=True)
+    pd.testing.assert_frame_equal(found.figures, whole.figures)
