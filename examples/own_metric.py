@@ -1,6 +1,6 @@
 """A user-defined figure: the mean cost of decisions, where a missed case costs more than a false alarm.
 
-fedstride run parts=examples/own_metric.py 'task.metrics=[cost]' task=breast_cancer partition=iid
+fedstride run parts=examples/own_metric.py 'task.metrics=[cost]' task=breast_cancer model=mlp partition=iid
 """
 
 import numpy as np

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -94,3 +95,25 @@ def test_where_the_deployment_takes_the_files(
         assert done.stdout.strip() == str(places[chosen])
     else:
         assert done.returncode == 2 and "or set FEDSTRIDE_DATA to the folder in which heart-disease" in done.stderr
+
+
+def rows_of(page: str) -> list[list[str]]:
+    """The cells of the tables of a comparison, without the heads and the names of the sites."""
+    return [line.split("|")[2:-1] for line in page.splitlines() if re.match(r"\| [^|]+\| \d+ \|", line)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # 90 short trainings
+@published
+def test_the_tables_of_the_page_are_those_of_its_command(tmp_path: Path) -> None:
+    """Both figures at all sites, with their intervals."""
+    copied = shutil.copytree(EXAMPLE, tmp_path / "heart", ignore=shutil.ignore_patterns("*.data", "__pycache__"))
+    for name in SUMS:
+        shutil.copy(PUBLISHED / name, copied / "sites" / name)
+    (command,) = re.findall(r"^fedstride (compare .*?--folds 5)$", README, re.MULTILINE | re.DOTALL)
+    subprocess.run(
+        [sys.executable, "-m", "lab.cli.main", *shlex.split(command.replace("\\\n", "")), "--out", "out"],
+        cwd=copied, env=os.environ | {"ATEN_CPU_CAPABILITY": "avx2"}, check=True, capture_output=True, timeout=580,
+    )  # fmt: skip
+    section = README.partition("## What the hospitals get together")[2].partition("## Deployed")[0]
+    assert len(rows_of(section)) == 10 and rows_of(section) == rows_of((copied / "out/README.md").read_text())

@@ -133,11 +133,13 @@ def test_a_thousand_rows_of_four_hospitals(tmp_path: Path) -> None:
     table = hospitals()
     table = pd.concat([table, table[:80]], ignore_index=True)
     assert len(table) == 1000 and table.isna().any().any()
+    table.to_csv(tmp_path / "all.csv", index=False)
     table.loc[::9, "thallium"] = "not done"
     export(model, "onnx", file)
     np.testing.assert_allclose(by_onnx(file, table, model), ours(model, table), atol=1e-5)
-    done = export(model, "safetensors", tmp_path / "heart.safetensors", tmp_path / "va.toml")
-    assert done.difference <= 1e-5 and done.compared.startswith("200 examples") and "va.toml" in done.compared
+    for form in ("torch", "safetensors"):
+        done = export(model, form, tmp_path / f"heart.{form}", tmp_path / "all.csv")
+        assert done.difference <= 1e-5 and done.compared.startswith("1000 examples") and "all.csv" in done.compared
 
 
 WITHOUT_US = """
