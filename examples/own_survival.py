@@ -1,6 +1,7 @@
 """A survival task: the risk of an event from a table with a column of times and one of events.
 
-fedstride run parts=examples/own_survival.py task=lung model=mlp partition=own clients=2 partition.files=[a.csv,b.csv]
+fedstride run parts=examples/own_survival.py task=lung model=mlp partition=own clients=2 \
+    partition.files=[a.csv,b.csv]
 """
 
 from typing import Annotated

@@ -79,7 +79,7 @@ def survival_tables(folder: Path) -> list[str]:
 
 
 def adapters(folder: Path) -> list[str]:
-    """The file that the lines in docs/networks.md write, from a backbone's weights that other lines there write."""
+    """The file that the lines in docs/networks.md write, from a backbone that other lines there write."""
     shutil.copy(ROOT / "examples/own_lora.py", folder)
     section = (ROOT / "docs/networks.md").read_text().partition("## A pretrained backbone, adapters alone sent")[2]
     code, make = re.findall("```python\n(.*?)```", section, re.DOTALL)
