@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ....errors import ConfigError, DataError, require
+from ....errors import ConfigError, DataError, counted, require
 from ...data_toml.dictionary import AllowedCells
 from ...data_toml.file_form import FileForm
 from ...data_toml.site import SiteData
@@ -204,9 +204,11 @@ def _lines(seen: Sequence[Seen]) -> list[str]:
             what = "is not in this site's table" if column.state == LACKS else "has other cells than the run says"
             lines.append(f"column {name} {what}")
         if column.unreadable:
-            lines.append(f"column {name}: {column.unreadable} cells cannot be read; the first: {column.first}")
+            lines.append(
+                f"column {name}: {counted(column.unreadable, 'cell')} cannot be read; the first: {column.first}"
+            )
         if column.unknown:
-            listed = _listed([f"{quoted(word)} ({rows} rows)" for word, rows in column.unknown.items()])
+            listed = _listed([f"{quoted(word)} ({counted(rows, 'row')})" for word, rows in column.unknown.items()])
             lines.append(f"column {name}: categories that the run does not name: {listed}")
     return lines
 

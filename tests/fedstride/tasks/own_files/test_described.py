@@ -166,10 +166,10 @@ def test_a_wrong_question_does_not_spoil_what_a_run_is_told(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("column", "cells", "line"),
     [
-        ("age", ["130"], r"column 'age': 1 cells cannot be read; the first: .*line 2, column 'age': '130'"),
+        ("age", ["130"], r"column 'age': 1 cell cannot be read; the first: .*line 2, column 'age': '130'"),
         ("crp", ["3,5", "4 mg"], r"column 'crp': 2 cells cannot be read; the first: .*'3,5' is not a number"),
         ("sex", ["x"] * 3, r"column 'sex': categories that the run does not name: 'x' \(3 rows\)"),
-        ("ill", ["?"], r"column 'ill': categories that the run does not name: '\?' \(1 rows\)"),
+        ("ill", ["?"], r"column 'ill': categories that the run does not name: '\?' \(1 row\)"),
     ],
 )
 def test_cells_that_cannot_be_read_are_lines_of_the_sites_own_log(
