@@ -31,7 +31,7 @@ from fedstride.tasks.models.torch_seeds import seeded
 
 from . import free_memory, from_message
 from .data import description, rare_classes, small_counts, unchanged_data
-from .data.client_data import name_of
+from .data.client_data import in_words, name_of
 from .error_replies import discreet
 from .evaluation import membership, second_model
 from .evaluation.representations import moments_of_classes
@@ -108,8 +108,9 @@ def roll_call(message: Message, context: Context) -> Message:
     if config.get(wire.CLASS_MOMENTS):
         return _class_moments(message, job)
     unchanged_data.check(config, context, job.client_id, job.content)
-    if said := rare_classes.line(job.examples, job.held_out):
-        log(WARNING, "client %d: %s", job.client_id, said)
+    said = "" if context.node_config.get(wire.REPEATS) else rare_classes.line(job.examples, job.held_out)
+    if said:
+        log(WARNING, "%s: %s", in_words(context.node_config, job.client_id), said)
     facts = ConfigRecord(
         {
             **(from_message.moments(job) if config.get(wire.MOMENTS) else {}),

@@ -83,6 +83,16 @@ def last_line(reason: str | None) -> str:
     return lines[-1] if lines else "no reason given"
 
 
+def reason_of(code: int, reason: str | None) -> str:
+    """What is said of a client's error: the last line of its text, or the code alone, if it has no text."""
+    return last_line(reason) if str(reason or "").strip() else f"no reason given (code {code})"
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things, as in `1 row` and `2 rows`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 MANY = 80
 """Names that an error message lists at most."""
 

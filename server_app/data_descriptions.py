@@ -11,6 +11,7 @@ from logging import WARNING
 from flwr.serverapp import Grid
 
 from fedstride.errors import ConfigError, ReplyError, RunError
+from fedstride.flower import grids
 from fedstride.flower.logs import log
 from fedstride.messages import wire
 from fedstride.tasks.spec import Spec
@@ -24,7 +25,10 @@ from .session import Prepared
 
 @dataclass(frozen=True)
 class SiteAnswer:
-    """What one client said. `client`: its id, negative for one without. `reason`: why it said nothing."""
+    """What one client said. `client`: its id, negative for one without. `reason`: why it said nothing.
+
+    `name`: the client's; of one without an id, what stands for its node.
+    """
 
     client: int
     name: str
@@ -59,8 +63,12 @@ def ask(grid: Grid, prepared: Prepared, word: str | None = None) -> list[SiteAns
             raise
     facts = sorted(roster.facts.items())
     answers = [_read(client, str(roster.label(client)), said, asked) for client, said in facts]
-    reasons = [*roster.refused().values(), *roster.without_answer()]
-    return [*answers, *(SiteAnswer(-1, "", reason=reason) for reason in reasons)]
+    names = {node.id: str(node) for node in grids.nodes(grid)}
+    silent = roster.refused() | roster.without_answer()
+    return [
+        *answers,
+        *(SiteAnswer(-1, names.get(node, f"node {node}"), reason=reason) for node, reason in silent.items()),
+    ]
 
 
 def _read(client: int, name: str, facts: object, asked: list[DescribedColumn]) -> SiteAnswer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -114,3 +115,10 @@ def name_of(node_config: Mapping[str, Any]) -> dict[str, str]:
             "'name=\"hospital-a\"'"
         )
     return {wire.NAME: str(name)}
+
+
+def in_words(node_config: Mapping[str, Any], client_id: int) -> str:
+    """The client in a line of a log: the node's name, or at a desk that of its data, or its number."""
+    if node_config.get(wire.DESK) is True and "data" in node_config:
+        return Path(str(node_config["data"])).stem
+    return str(node_config.get(wire.NAME) or f"client {client_id}")

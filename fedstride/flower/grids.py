@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -45,9 +46,12 @@ class ConnectedNode(NamedTuple):
     name: str = ""  # with which its key was registered
     registered: str = ""  # when its key was registered, as in ISO 8601
     connected: str = ""  # since when it is connected, as in ISO 8601
+    site: str = ""  # at a desk: what its user calls these data
 
     def __str__(self) -> str:
-        """The name with which its key was registered, else its id."""
+        """The name of its data at a desk, or with which its key was registered; else its id."""
+        if self.site:
+            return self.site
         if not self.name:
             return f"node {self.id}"
         return self.name if is_name(self.name) else f"node {self.id} ({self.name[:100]!r})"
@@ -62,10 +66,16 @@ def has_keys(grid: Grid) -> bool:
     return type(grid).get_nodes is not Grid.get_nodes and not is_simulation(grid)
 
 
+def repeats(grid: Grid) -> bool:
+    """Whether a run with this Grid would say of its clients what another one beside it says."""
+    return bool(getattr(grid, "repeats", False))
+
+
 def nodes(grid: Grid) -> list[ConnectedNode]:
     """The connected nodes, in the order in which their keys were registered (1.39 to 1.42)."""
     if type(grid).get_nodes is Grid.get_nodes:  # which makes an object for each id, in each round
-        return [_without_key(node) for node in sorted(grid.get_node_ids())]
+        sites: Mapping[int, str] = getattr(grid, "sites", {})
+        return [_without_key(node, sites.get(node, "")) for node in sorted(grid.get_node_ids())]
     keyed = has_keys(grid)
     connected = []
     for info in grid.get_nodes():
@@ -75,5 +85,5 @@ def nodes(grid: Grid) -> list[ConnectedNode]:
 
 
 @lru_cache(maxsize=100_000)
-def _without_key(node: int) -> ConnectedNode:
-    return ConnectedNode(node, str(node))
+def _without_key(node: int, site: str) -> ConnectedNode:
+    return ConnectedNode(node, str(node), site=site)

@@ -100,6 +100,7 @@ FEW_ROWS: Final = "membership/few-rows"  # 1: no test, the node has too few rows
 
 # Keys of a node's node-config. `MEMBERSHIP` is one too: bool, the node allows the test
 DESK: Final = "desk"  # bool: server, node and data are those of one user; set by engines, not by people
+REPEATS: Final = "repeats"  # bool: a run beside this one says the same of the client's data; set by engines
 
 # Key of a node's node-config and of its reply to the roll call
 PACKED: Final = "packed"  # "yes" in the reply to the roll call: this client understands a packed model

@@ -49,6 +49,10 @@ class AttackedGrid(CohortGrid):
         """Forwarded to the wrapped Grid."""
         self._grid.keep_client_states_in(folder)  # type: ignore[attr-defined]
 
+    def repeat(self) -> None:
+        """Forwarded to the wrapped Grid."""
+        self._grid.repeat()  # type: ignore[attr-defined]
+
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Forwarded to the wrapped Grid."""
         pushed = list(messages)

@@ -72,25 +72,27 @@ def check(
         own_lines: list[tuple[str, str]] = []  # each is in the log of its node
     else:
         sites, columns, own_lines = _here(given, console)
-    said = {site.name: site.said for site in sites if site.said is not None}
+    told = {site.name: site.said for site in sites}
+    said = {name: description for name, description in told.items() if description is not None}
     reasons = [site.reason for site in sites if site.reason]
     outliers = differing_sites.outliers(said, columns)
     lines = words.differences(said, columns, outliers)
-    if said:
-        block(text(table.grid(said, columns), console.width if console.is_terminal else None), err=prints_page)
+    if told:
+        block(text(table.grid(told, columns), console.width if console.is_terminal else None), err=prints_page)
     for remark in [*reasons, *lines]:
         line(f"- {remark}", err=prints_page)
-    if said and not lines:
-        line("nothing differs", err=prints_page)
+    if not lines:
+        verdict = words.verdict(told)
+        line(verdict[0].lower() + verdict[1:], err=prints_page)
     for name, remark in own_lines:  # not to standard output, which may be passed on: they may have cells
         line(f"for the people of {name} only: {remark}", err=True)
-    made = page.html(said, columns, outliers, lines, reasons)
+    made = page.html(told, columns, outliers, lines, reasons)
     if prints_page:
         content(made)
     else:
         save(made, output)
         line(f"page: {output.resolve()}")
-    if not said:
+    if not said or any(table.rows_of(description)[1] == "no" for description in told.values()):
         raise typer.Exit(1)
 
 
@@ -108,7 +110,7 @@ def _here(
     from server_app.config.variables import with_variables
 
     from ..engine.engine import files_of
-    from ..engine.local_grid import LocalGrid
+    from ..engine.local_grid import LocalGrid, names_of
     from .run import title
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
@@ -120,11 +122,12 @@ def _here(
     files = files_of(prepared.config)
     with lines_to_sites() as own_lines:
         sites = data_descriptions.ask(LocalGrid(app, prepared.config.clients, data=files), prepared)
-    names = [Path(file).stem for file in files]
-    if len(set(names)) == len(names) > 0:
+    names = names_of(files)
+    by_file = dict(zip(files, names, strict=True))
+    own_lines = [(by_file.get(file, file), text) for file, text in own_lines]
+    if names:
         sites = [replace(site, name=names[site.client]) if site.client >= 0 else site for site in sites]
-        by_file = dict(zip(files, names, strict=True))
-        own_lines = [(by_file.get(file, file), text) for file, text in own_lines]
+        sites.sort(key=lambda site: names.index(site.name))
     return sites, data_descriptions.columns_of(prepared.spec), own_lines
 
 

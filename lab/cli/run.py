@@ -155,14 +155,15 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
 
 def title(config: Config) -> str:
     """One line that describes the run."""
+    from fedstride.errors import counted
     from server_app.config.keys import label
 
     data = f"{config.task.name}, {config.partition.name}, {config.model.name}"
     attackers = getattr(config.attack, "clients", 0)
     attack = f", {attackers} of them with {config.attack.name}" if attackers else ""
     return (
-        f"{data}: {label(config)}, client {config.client.name}, {config.clients} clients "
-        f"({config.cohort_size} per round{attack}), {config.rounds} rounds, seed {config.seed}"
+        f"{data}: {label(config)}, client {config.client.name}, {counted(config.clients, 'client')} "
+        f"({config.cohort_size} per round{attack}), {counted(config.rounds, 'round')}, seed {config.seed}"
     )
 
 

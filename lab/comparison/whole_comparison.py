@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedstride.errors import ConfigError, require
+from fedstride.errors import ConfigError, counted, require
 from fedstride.processes.cores import cores
 from fedstride.tasks.evaluation.comparison import At
 from server_app.build import build_strategy
@@ -121,7 +121,7 @@ def _what(config: Config, folds: int) -> list[str]:
     ]
     return [
         *(cross if folds else []),
-        f"{config.rounds} rounds, {local} a round, batches of {config.client.batch_size}, "
+        f"{counted(config.rounds, 'round')}, {local} a round, batches of {config.client.batch_size}, "
         f"rate {config.client.lr:g}",
         "alone takes as many steps as the site does in the federation; pooled as many as all sites together",
         "alone and pooled are trained by stochastic gradient descent, with the rate of the federation",

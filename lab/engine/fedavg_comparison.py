@@ -94,6 +94,7 @@ class ComparisonRun:
 
     def _run(self) -> None:
         grid = self._engine.grid(self._prepared, priority=1)
+        grid.repeat()
         try:
             session.run(
                 grid,

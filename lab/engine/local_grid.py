@@ -33,6 +33,7 @@ class LocalGrid(Grid):
 
     An exception in the ClientApp becomes an error reply with code 2, as on a SuperNode. Each node keeps its
     `Context.state` between messages. Messages are not serialised. `data`: a path for each node, with its own data.
+    `sites`: what messages call the nodes then, by id. `repeats`: a run beside it says the same of the clients.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class LocalGrid(Grid):
             )
             for i in range(clients)
         }
+        self.sites = dict(zip(self._contexts, names_of(data), strict=False))
+        self.repeats = False
         self._queue: deque[Message] = deque()
         self._run: Any = None
 
@@ -71,6 +74,12 @@ class LocalGrid(Grid):
         """Let these clients, by partition id, train on flipped labels."""
         for client in clients:
             self._contexts[SERVER_ID + 1 + client].node_config[FLIPS] = True
+
+    def repeat(self) -> None:
+        """Say nothing of the clients that a run beside this one says."""
+        self.repeats = True
+        for context in self._contexts.values():
+            context.node_config[wire.REPEATS] = True
 
     @property
     def run(self) -> Any:
@@ -118,6 +127,15 @@ class LocalGrid(Grid):
 
     def _deliver(self, message: Message) -> Message:
         return replied(self._app, message, self._contexts[message.metadata.dst_node_id])
+
+
+def names_of(files: Sequence[str]) -> list[str]:
+    """What to call the sites with these data: the names of files and folders, without their endings.
+
+    Where two have one name, each has its number before it.
+    """
+    names = [Path(file).stem for file in files]
+    return names if len(set(names)) == len(names) else [f"{at} ({name})" for at, name in enumerate(names)]
 
 
 def has_arrays(message: Message) -> bool:

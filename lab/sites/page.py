@@ -10,10 +10,9 @@ from ..report.page import escape, listed, page, table
 from ..results.formats import Grid
 from . import words
 from .differing_sites import Outlier
-from .table import rows_of
+from .table import Answers, rows_of
 
 TITLE = "What the sites say of their data"
-NOTHING, NOBODY = "Nothing differs", "No site said anything"
 LEAD = (
     "What each site says of its own data, before anything is trained. No value is that of a single row: each bin, "
     "class and share has at least as many rows behind it as the site's policy demands (min_rows)."
@@ -26,7 +25,7 @@ TEST = (
 
 
 def html(
-    said: Mapping[str, Description],
+    told: Answers,
     asked: Sequence[DescribedColumn],
     outliers: Sequence[Outlier],
     lines: Sequence[str],
@@ -34,10 +33,12 @@ def html(
 ) -> str:
     """The page.
 
-    `outliers`: sites that differ in a column; `lines`: all that differs; `reasons`: of silent ones.
+    `told`: what each site said; None: nothing. `outliers`: sites that differ in a column; `lines`: all that
+    differs; `reasons`: of silent ones.
     """
-    verdict = f"{len(lines)} things differ" if len(lines) != 1 else "One thing differs"
-    lead = f'<p class="verdict">{escape(verdict if lines else NOTHING if said else NOBODY)}</p>\n'
+    said = {site: description for site, description in told.items() if description is not None}
+    differ = f"{len(lines)} things differ" if len(lines) != 1 else "One thing differs"
+    lead = f'<p class="verdict">{escape(differ if lines else words.verdict(told))}</p>\n'
     lead += f"<p>{escape(LEAD)}</p>\n"
     lead += "".join(f'<p class="warning">{escape(reason)}</p>\n' for reason in reasons)
     answered = {site: description for site, description in said.items() if not description.few}
@@ -47,13 +48,13 @@ def html(
         lead,
         [
             ("What differs", listed(lines) + f'<p class="small">{escape(TEST)}</p>\n' if said else ""),
-            ("All sites", table(_overview(said, asked)) if said else ""),
+            ("All sites", table(_overview(told, asked)) if told else ""),
             ("Column by column", "".join(columns)),
         ],
     )
 
 
-def _overview(said: Mapping[str, Description], asked: Sequence[DescribedColumn]) -> Grid:
+def _overview(told: Answers, asked: Sequence[DescribedColumn]) -> Grid:
     """A row for each site: its rows, whether all can be read, and its classes."""
     classes = [(at, column) for at, column in enumerate(asked) if column.predicted and column.categories]
     head = ["site", "rows", "all can be read"]
@@ -64,14 +65,16 @@ def _overview(said: Mapping[str, Description], asked: Sequence[DescribedColumn])
             *rows_of(description),
             *(cell for at, column in classes for cell in _categories(at, column, description)),
         ]
-        for site, description in said.items()
+        for site, description in told.items()
     ]
     return Grid("rows and classes", head, rows)
 
 
-def _categories(at: int, column: DescribedColumn, said: Description) -> list[str]:
+def _categories(at: int, column: DescribedColumn, said: Description | None) -> list[str]:
     places = range(len(column.categories))
-    return ["" if said.few else words.of_category(place, said.columns[at], said) for place in places]
+    if said is None or said.few:
+        return ["" for _ in places]
+    return [words.of_category(place, said.columns[at], said) for place in places]
 
 
 def _column(at: int, column: DescribedColumn, said: Mapping[str, Description], outliers: Sequence[Outlier]) -> str:
@@ -82,12 +85,13 @@ def _column(at: int, column: DescribedColumn, said: Mapping[str, Description], o
     rows = []
     for site, description in said.items():
         told = description.columns[at]
-        values = _categories(at, column, description) if column.categories else _numbers(told)
+        values = _categories(at, column, description) if column.categories else _numbers(column, told, description)
         rows.append(
             [site, *values, words.missing(told, description), *([differs.get(site, "")] if differs else [])]
         )
     return table(Grid(name, ["site", *head, "missing", *(["differs"] if differs else [])], rows))
 
 
-def _numbers(told: Told) -> list[str]:
-    return [words.state(told) or words.moments(told), words.percentile(told, 0.05), words.percentile(told, 0.95)]
+def _numbers(column: DescribedColumn, told: Told, said: Description) -> list[str]:
+    edges = [words.percentile(told, share) for share in (0.05, 0.95)]
+    return [words.state(told) or words.moments(column, told, said), *edges]

@@ -10,32 +10,44 @@ from fedstride.tasks.statistics.description import DescribedColumn, Description,
 from ..results.formats import Grid
 from . import words
 
-TITLE = "what the sites say of their data: mean ± deviation, and the edges nearest to the 5th and 95th percentile"
+TITLE = (
+    "what the sites say of their data: mean ± deviation, and the edges nearest to the 5th and 95th percentile, "
+    "each with the share of values below it"
+)
 
 
-def grid(said: Mapping[str, Description], asked: Sequence[DescribedColumn]) -> Grid:
-    """The table. Of a site with too few rows, only that is in it."""
+Answers = Mapping[str, Description | None]
+"""What each site said, by its name; None: nothing."""
+
+
+def grid(said: Answers, asked: Sequence[DescribedColumn]) -> Grid:
+    """The table. Of a site without an answer, or with too few rows, only that is in it."""
     rows = [list(row) for row in zip(("rows", "all can be read"), *map(rows_of, said.values()), strict=True)]
     for at, column in sorted(enumerate(asked), key=lambda pair: not pair[1].predicted):
         rows += _of_column(at, column, list(said.values()))
     return Grid(TITLE, ["", *said], rows)
 
 
-def rows_of(said: Description) -> tuple[str, str]:
+def rows_of(said: Description | None) -> tuple[str, str]:
     """How many rows a site has, and whether all their cells can be read."""
+    if said is None:
+        return "no answer", "no"
     return (f"below {said.min_rows}", "") if said.few else (str(said.rows), "yes" if said.readable else "no")
 
 
-def _of_column(at: int, column: DescribedColumn, said: Sequence[Description]) -> list[list[str]]:
+def _of_column(at: int, column: DescribedColumn, said: Sequence[Description | None]) -> list[list[str]]:
     def row(name: str, cell: Callable[[Told, Description], str]) -> list[str]:
         return [
             name,
-            *("" if description.few else cell(description.columns[at], description) for description in said),
+            *(
+                cell(description.columns[at], description) if description and not description.few else ""
+                for description in said
+            ),
         ]
 
     name = f"{column.name} (predicted)" if column.predicted else column.name
     if not column.categories:
-        return [row(name, words.of_number)]
+        return [row(name, partial(words.of_number, column))]
     rows = [
         row(f"{name} = {category}", partial(words.of_category, place))
         for place, category in enumerate(column.categories)

@@ -43,9 +43,13 @@ def missing(told: Told, said: Description) -> str:
     return NONE if told.missing == 0 else share(told.missing, said.rows)
 
 
-def moments(told: Told) -> str:
-    """Mean and deviation."""
-    return "" if told.std == NOT_SAID else f"{number(told.mean)} ± {number(told.std)}"
+def moments(column: DescribedColumn, told: Told, said: Description) -> str:
+    """Mean and deviation, or why a site does not say them of the numbers of an example."""
+    if told.std != NOT_SAID:
+        return f"{number(told.mean)} ± {number(told.std)}"
+    if column.predicted or not told.counts:
+        return ""
+    return f"no mean: fewer than {said.min_rows} rows have one of its few values"
 
 
 def percentile(told: Told, wanted: float) -> str:
@@ -54,16 +58,16 @@ def percentile(told: Told, wanted: float) -> str:
     return "" if nearest is None else f"{number(nearest[0])} ({100 * nearest[1]:.0f} %)"
 
 
-def of_number(told: Told, said: Description) -> str:
+def of_number(column: DescribedColumn, told: Told, said: Description) -> str:
     """All that is said of a column of numbers."""
     if told.state != PRESENT:
         return state(told)
     if told.std == NOT_SAID and not told.counts:
         return "too few values"
-    low, high = near(told, 0.05), near(told, 0.95)
-    range_of = f"{number(low[0])} to {number(high[0])}" if low and high and low != high else ""
+    low, high = percentile(told, 0.05), percentile(told, 0.95)
+    range_of = f"{low} to {high}" if low != high else low
     lacking = f"{missing(told, said)} missing" if told.missing else ""
-    return ", ".join(filter(None, [moments(told), range_of, lacking]))
+    return ", ".join(filter(None, [moments(column, told, said), range_of, lacking]))
 
 
 def of_category(at: int, told: Told, said: Description) -> str:
@@ -81,6 +85,16 @@ def of_category(at: int, told: Told, said: Description) -> str:
 def state(told: Told) -> str:
     """Why a site says nothing of a column."""
     return {LACKS: "no such column", OTHER: "other cells"}.get(told.state, "")
+
+
+def verdict(told: Mapping[str, Description | None]) -> str:
+    """What to say if no line says that something differs."""
+    answered = sum(description is not None for description in told.values())
+    if answered == len(told) > 0:
+        return "Nothing differs"
+    if answered > 1:
+        return "Nothing differs between the sites that answered"
+    return "Only one site answered, so nothing is compared" if answered else "No site said anything"
 
 
 def differences(
@@ -105,11 +119,11 @@ def _of_site(site: str, said: Description, asked: Sequence[DescribedColumn]) -> 
     if said.few:
         yield f"{site}: it has fewer than min_rows = {said.min_rows} rows, and says nothing else"
         return
+    told = list(zip(asked, said.columns, strict=True))
     if not said.readable:
-        yield f"{site}: not all cells can be read; how many and which is in its own log"
+        yield f"{site}: {_unreadable(told)} in its own log"
     if said.unnamed:
         yield f"{site}: columns that the run does not name: {said.unnamed}; their names are in its own log"
-    told = list(zip(asked, said.columns, strict=True))
     if lacks := [column.name for column, answer in told if answer.state == LACKS]:
         yield f"{site}: it has no column {', '.join(lacks)}"
     if other := [column.name for column, answer in told if answer.state == OTHER]:
@@ -125,6 +139,14 @@ def _of_site(site: str, said: Description, asked: Sequence[DescribedColumn]) -> 
             yield f"{site}: {column.name}: classes with fewer than {said.min_rows} rows: {classes}"
         if answer.state == PRESENT and not answer.counts and column.binned:
             yield f"{site}: {column.name}: fewer than {said.min_rows} rows have a value"
+
+
+def _unreadable(told: Sequence[tuple[DescribedColumn, Told]]) -> str:
+    """What of a site cannot be read: single cells, or the table, which has not the columns of the run."""
+    there = [column.predicted for column, answer in told if answer.state != LACKS]
+    if False in there and there.count(True) == sum(column.predicted for column, _ in told):
+        return "not all cells can be read; how many and which is"
+    return "a run cannot read this table; why is"
 
 
 def _of_unit(site: str, column: str, at: int, said: Mapping[str, Description]) -> str:

@@ -22,11 +22,10 @@ from fedstride.flower.logs import log
 from fedstride.messages import wire
 from fedstride.messages.node_names import ChosenNodes, is_name
 
-from ..config.allowed_by_user import CLIENT_CODE
 from ..config.schema import Config
 from .client_ids import Claims, Owner
 from .expected_nodes import connected, listed
-from .roll_call_replies import facts_in, name_of
+from .roll_call_replies import check_code, facts_in, name_of, waits
 from .sending import Waiting, collect, nodes_of, send
 from .silent_clients import Attendance
 from .timeouts import CEILING, CallWait, Fixed, Patience
@@ -78,6 +77,7 @@ class Roster:
         self._seconds: deque[float] = deque(maxlen=1000)  # that replies to the roll call took
         self._refusals: set[tuple[str, str]] = set()  # key of the node, and reason
         self._refused: dict[int, str] = {}  # since the last round
+        self._unsaid: list[str] = []  # refusals that are not logged yet
         self._names_refused: set[str] = set()
         self._there: set[int] = set()  # the clients that are connected, as of the last round
         self.facts: dict[int, Mapping[str, Any]] = {}
@@ -110,14 +110,17 @@ class Roster:
             time.sleep(0.5)
             self._call_newcomers(patience)
         if len(self._node_of) < needed:
-            faults = [*self._refused.values(), *self.without_answer()]
+            faults = [*self._refused.values(), *self.without_answer().values()]
             known = [node.name for node in self._nodes()] + [str(self.label(client)) for client in self._node_of]
             known += self._names_refused  # they were connected, and their reasons are among the faults
             absent = [f"{listed(names)} not connected"] if (names := self._chosen.missing(known)) else []
+            self._unsaid = [fault for fault in self._unsaid if fault not in faults[:3]]
+            self._say_refusals()
             raise RunError(
                 f"only {len(self._node_of)} of at least {needed} clients can take part: "
                 f"{'; '.join([*absent, *faults[:3]])}"
             )
+        self._say_refusals()
         self._there = set(self._connected())
         if grids.has_keys(self._grid):
             present = listed([str(self.label(client)) for client in sorted(self._there)])
@@ -131,6 +134,7 @@ class Roster:
         while not self._available(server_round) and time.monotonic() < deadline:
             time.sleep(0.5)
             self._call_newcomers(patience)
+        self._say_refusals()
         self._note_changes(server_round)
 
     def cohort(self, server_round: int) -> list[int]:
@@ -155,10 +159,10 @@ class Roster:
             log(WARNING, "client %s did not reply and is left out; see its log", self.label(client))
             self._pending |= send(self._grid, self._messages([self._node_of[client]]))
 
-    def without_answer(self) -> list[str]:
+    def without_answer(self) -> dict[int, str]:
         """The connected nodes that have not answered yet, each with the reason."""
-        held = [f"{node} waits for an approval" for node in self._nodes() if node.key in self._held]
-        return [*held, *(_mute(node) for node in self._unanswered())]
+        held = {node.id: f"{node} waits for an approval" for node in self._nodes() if node.key in self._held}
+        return held | {node.id: _mute(node) for node in self._unanswered()}
 
     def refused(self) -> dict[int, str]:
         """The nodes that were refused since the last call of this method, each with the reason."""
@@ -272,7 +276,7 @@ class Roster:
         """Register the valid replies, in the order in which the nodes' keys were registered."""
         connected = {node.key for node in nodes}
         for node in nodes:
-            if node.id in replies and _waits(replies[node.id]):
+            if node.id in replies and waits(replies[node.id]):
                 self._hold(node)
             elif node.id in replies:
                 self._held.pop(node.key, None)
@@ -302,7 +306,7 @@ class Roster:
             self._others[node.key] = known_as
             log(INFO, "%s takes no part, since it is not one of nodes = %s", node, self._config.nodes)
             return
-        self._check_code(node, str(facts.get(wire.CODE, "")))
+        check_code(node, str(facts.get(wire.CODE, "")), self._code)
         former = self._claims.id_of(node)
         client = self._claims.settle(facts[wire.CLIENT_ID], node, connected, name)
         if former is not None and former not in self._claims.owners:
@@ -320,27 +324,23 @@ class Roster:
         self.facts[client] = {**facts, wire.CLIENT_ID: client}
         self._attendance.shows(client)
 
-    def _check_code(self, node: ConnectedNode, stated: str) -> None:
-        """Raises ReplyError if the node's client has other code than the one that goes with this server."""
-        if self._code and stated != self._code:
-            raise ReplyError(
-                f"{node} has other client code than the server ({stated[:100] or 'unknown'!r}, not {self._code}): "
-                f"start both from one copy of the app, or permit it with allow=[{CLIENT_CODE}]"
-            )
-
     def _refuse(self, node: ConnectedNode, reason: str) -> None:
         """Log and record a refused node, once for each reason."""
         if (node.key, reason) in self._refusals or len(self._refusals) >= MAX_REFUSALS:
             return
         self._refusals.add((node.key, reason))
         self._refused[node.id] = reason
-        log(WARNING, "%s", reason)
+        self._unsaid.append(reason)
         if len(self._refusals) == MAX_REFUSALS:
-            log(WARNING, "%d nodes were refused; more are not logged", MAX_REFUSALS)
+            self._unsaid.append(f"{MAX_REFUSALS} nodes were refused; more are not logged")
+        if grids.has_keys(self._grid):  # there others are waited for, and it is said when it happens
+            self._say_refusals()
 
-
-def _waits(reply: Message) -> bool:
-    return reply.has_error() and reply.error.code == wire.WAITS
+    def _say_refusals(self) -> None:
+        """Log the refusals since the last call, unless a run beside this one does."""
+        for reason in self._unsaid if not grids.repeats(self._grid) else ():
+            log(WARNING, "%s", reason)
+        self._unsaid = []
 
 
 def _mute(node: ConnectedNode) -> str:

@@ -7,13 +7,15 @@ from typing import Any
 
 from flwr.app import Message
 
-from fedstride.errors import ReplyError, last_line
+from fedstride.errors import ReplyError, reason_of
 from fedstride.flower.grids import ConnectedNode
 from fedstride.messages import wire
 from fedstride.messages.limits import MAX_TEXT
 from fedstride.messages.node_names import FORM, is_name
 from fedstride.messages.records import config_records
 from strategies.replies.screening import MAX_EXAMPLES
+
+from ..config.allowed_by_user import CLIENT_CODE
 
 TEXTS = (
     "device",
@@ -50,14 +52,27 @@ def name_of(node: ConnectedNode, facts: Mapping[str, Any]) -> str:
     return stated or (node.name if is_name(node.name) and not has_number else "")
 
 
+def check_code(node: ConnectedNode, stated: str, code: str) -> None:
+    """Raises ReplyError if the node's client has other code than `code`, unless that is empty."""
+    if code and stated != code:
+        raise ReplyError(
+            f"{node} has other client code than the server ({stated[:100] or 'unknown'!r}, not {code}): "
+            f"start both from one copy of the app, or permit it with allow=[{CLIENT_CODE}]"
+        )
+
+
+def waits(reply: Message) -> bool:
+    """Whether somebody at the node has still to approve the run."""
+    return reply.has_error() and reply.error.code == wire.WAITS
+
+
 def facts_in(node: ConnectedNode, reply: Message) -> dict[str, Any]:
     """The facts in a reply: the claimed id and what it says of its data as they are, else only what is valid.
 
     Raises ReplyError for a reply with an error or without facts.
     """
     if reply.has_error():
-        reason = last_line(reply.error.reason)
-        raise ReplyError(f"{node} cannot take part (code {reply.error.code}): {reason}")
+        raise ReplyError(f"{node} cannot take part: {reason_of(reply.error.code, reply.error.reason)}")
     record = config_records(reply.content).get(wire.ROLL_CALL) if reply.has_content() else None
     if record is None:
         raise ReplyError(f"{node} replied to the roll call without the record {wire.ROLL_CALL!r}")

@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 
 from fedstride.arrays.named import Arrays
 from fedstride.flower.for_superlinks.replies import behind, notice_stop
+from fedstride.flower.grids import repeats
 from fedstride.flower.identity import set_source
 from fedstride.messages.packed_arrays import Packer
 from fedstride.processes.polling import Growing
@@ -156,6 +157,16 @@ class CohortGrid(Grid):
     def get_node_ids(self) -> Iterable[int]:
         """The nodes of the cohort, in the order of client ids."""
         return list(self._nodes)
+
+    @property
+    def sites(self) -> Mapping[int, str]:
+        """What the wrapped Grid calls the data of its nodes; empty if it has no names for them."""
+        return getattr(self._grid, "sites", {})
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the wrapped Grid is that of a run beside another one."""
+        return repeats(self._grid)
 
     @property
     def run(self) -> Any:

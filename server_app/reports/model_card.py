@@ -13,7 +13,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord
 
-from fedstride.errors import printable
+from fedstride.errors import counted, printable
 from fedstride.figures.metrics import shown
 from fedstride.tasks.spec import Spec, Target
 
@@ -153,7 +153,7 @@ def _about(facts: CardFacts) -> str:
     return (
         f"The network `{config.model.name}` ({facts.values:,} values), trained for the task `{config.task.name}` "
         f"with `{label(config)}` and the client rule `{config.client.name}`, in {facts.row.get('round', 0)} of "
-        f"{config.rounds} rounds, seed {config.seed}. The run is {facts.state}.{predicts}"
+        f"{counted(config.rounds, 'round')}, seed {config.seed}. The run is {facts.state}.{predicts}"
     )
 
 

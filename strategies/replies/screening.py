@@ -14,7 +14,7 @@ from fedstride.arrays.finite import first_changed, first_not_finite, held_of, ta
 from fedstride.arrays.float64_sums import total
 from fedstride.arrays.named import Arrays, Layout
 from fedstride.arrays.on_device import device_in, placed, values
-from fedstride.errors import ReplyError, last_line
+from fedstride.errors import ReplyError, reason_of
 from fedstride.messages import wire
 from fedstride.messages.records import array_records, metric_records
 
@@ -156,7 +156,7 @@ def _content(message: Message) -> RecordDict:
     if message.has_error() and message.error.code == wire.UNUSABLE:
         raise ReplyError(str(message.error.reason))
     if message.has_error():
-        raise ReplyError(f"the client failed (code {message.error.code}): {last_line(message.error.reason)}")
+        raise ReplyError(f"the client failed: {reason_of(message.error.code, message.error.reason)}")
     if not message.has_content():
         raise ReplyError("the reply has no content")
     return message.content

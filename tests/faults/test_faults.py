@@ -289,7 +289,7 @@ def test_a_node_that_fails_at_the_roll_call(tmp_path: Path, monkeypatch, reason:
     assert [reply.client_id for reply in seen.cohorts[0].replies] == [0, 2, 3]
     (row,) = (row for row in read_lines(folder / "clients.jsonl") if row["status"] == "refused")
     assert (row["client"], row["node"]) == (None, 3)  # it is not a client
-    assert row["reason"].startswith("site-3 cannot take part (code 2): ")
+    assert row["reason"].startswith("site-3 cannot take part: ")
 
 
 ABSENT: dict[str, Fault] = {

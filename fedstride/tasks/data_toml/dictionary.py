@@ -255,7 +255,13 @@ def _predicts(cells: AllowedCells, spec: Spec, place: int) -> bool:
     return cells.is_index and cells.most == spec.outputs - 1
 
 
+AS_USERS_WRITE = {"reading.missing": "task.missing", "reading.targets": "task.target"}
+"""Keys of a message that a run says under another name, which is the same for all kinds of examples."""
+
+
 def _refused(key: str, value: object, allowed: str) -> ConfigError:
     return ConfigError(
-        f"{key}: {str(value)[:200]!r} is not what the site's data file allows; allowed is {allowed}", key=key
+        f"{AS_USERS_WRITE.get(key, key)}: {str(value)[:200]!r} is not what the site's data file allows; "
+        f"allowed is {allowed}",
+        key=key,
     )

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, TypeGuard
 
+from ...errors import nearest
 from ..forms.columns import twice
 from ..reading import sample_of
 from .dictionary import CATEGORY, GOALS, NEEDED, NUMBER, OPTIONAL, SCALE, TEXT, AllowedCells, Dictionary
+from .file_form import OF_COLUMNS
 
 SAMPLES, MOST_SAMPLES = "samples", 100_000
+
+OF_KINDS = {CATEGORY: ("categories",), TEXT: (TEXT,), NUMBER: ("least", "most", "whole")}
+"""The keys that say what cells of each kind may be; the first one says the kind."""
 
 _FORMS = (
     '"number", "text", a list of categories, or a table as { least = 0, most = 120, whole = true, empty = true }'
@@ -24,22 +30,31 @@ def cells_of(said: object) -> AllowedCells:
         said = {"categories": said}
     if not isinstance(said, dict):
         raise ValueError(f"{str(said)[:60]!r} is not allowed: it must be {_FORMS}")
+    kind = next((kind for kind, keys in OF_KINDS.items() if keys[0] in said), NUMBER)
+    _check_keys(said, kind)
     given = dict(said)
     empty = _flag(given, "empty")
-    if "categories" in given:
-        cells = AllowedCells(CATEGORY, categories=_names(given.pop("categories")), empty=empty)
-    elif TEXT in given:
+    if kind == CATEGORY:
+        return AllowedCells(CATEGORY, categories=_names(given["categories"]), empty=empty)
+    if kind == TEXT:
         if not _flag(given, TEXT):
             raise ValueError(f"text = false is not allowed: it must be {_FORMS}")
-        cells = AllowedCells(TEXT, empty=empty)
-    else:
-        least, most = given.pop("least", -math.inf), given.pop("most", math.inf)
-        if not _is_number(least) or not _is_number(most) or least > most:
-            raise ValueError("least and most must be numbers, and least not above most")
-        cells = AllowedCells(NUMBER, float(least), float(most), _flag(given, "whole"), empty=empty)
-    if given:
-        raise ValueError(f"{next(iter(given))!r} is not allowed here: it must be {_FORMS}")
-    return cells
+        return AllowedCells(TEXT, empty=empty)
+    least, most = given.get("least", -math.inf), given.get("most", math.inf)
+    if not _is_number(least) or not _is_number(most) or least > most:
+        raise ValueError("least and most must be numbers, and least not above most")
+    return AllowedCells(NUMBER, float(least), float(most), _flag(given, "whole"), empty=empty)
+
+
+def _check_keys(said: Mapping[str, object], kind: str) -> None:
+    """Raise ValueError for a key that a column of this kind cannot have, with those that it can have."""
+    keys = (*OF_KINDS[kind], "empty")
+    if strange := next((key for key in said if key not in keys), None):
+        allowed = (*keys, *([SAMPLES] if kind == NUMBER else []), *OF_COLUMNS)
+        hint = f" (did you mean {close[0]!r}?)" if (close := nearest(strange, allowed, 1)) else ""
+        raise ValueError(
+            f"{strange[:60]!r} is not allowed here{hint}: a column of this kind has {', '.join(allowed)}"
+        )
 
 
 def expanded(columns: object) -> object:

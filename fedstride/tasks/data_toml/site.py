@@ -195,7 +195,8 @@ def _form_fault(path: Path, values: Mapping[str, Any], form: FileForm) -> str:
 def _kind_fault(path: Path, dictionary: Dictionary, form: FileForm) -> str:
     """Why data at this path cannot be what the file says; empty if they can."""
     if _is_table(path, form) != bool(dictionary.columns):
-        return "a table has [columns], and what is no table has [examples]"
+        is_text = ' (of a table that is text with separators, write format = "csv" in [file])'
+        return f"a table has [columns], and what is no table has [examples]{is_text if dictionary.columns else ''}"
     if dictionary.examples.get("kind") in FOLDERS and path.suffix.lower() == ARRAYS:
         return f"kind = {dictionary.examples['kind']!r} is of folders; say the kind of the arrays in {path.name}"
     return ""

@@ -34,14 +34,18 @@ def rows(
                 if row:  # some editors add an empty line at the end
                     yield first, row
     except csv.Error as error:
-        raise DataError(f"{path}, after line {last}: damaged or truncated ({error}); {repair}") from error
+        raise DataError(f"{path}{_after(last)}: damaged or truncated ({error}); {repair}") from error
     except UnicodeDecodeError as error:
         name = "UTF-8" if encoding == "utf-8-sig" else encoding
-        raise DataError(f"{path}, after line {last}: the bytes are not {name}; {repair}") from error
+        raise DataError(f"{path}{_after(last)}: the bytes are not {name}; {repair}") from error
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the file itself may be as it should
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
         raise DataError(f"{path} is damaged or cannot be read: {error}; {repair}") from error
+
+
+def _after(line: int) -> str:
+    return f", after line {line}" if line else ""
 
 
 def _next(reader: Iterator[list[str]]) -> list[str] | None:

@@ -168,8 +168,13 @@ def _file(site: SiteData, spec: Spec) -> Path:
         raise DataError(f"data = {str(source)!r} does not exist on this node: it must be {layouts}")
     is_table = site.is_table and table_file.possible(spec)
     if not source.is_file() or not (is_table or source.suffix.lower() == npz.SUFFIX):
-        raise DataError(f"data = {str(source)!r} cannot be read: it must be {layouts}")
+        raise DataError(f"data = {str(source)!r} cannot be read: it must be {layouts}{other_form(source, spec)}")
     return source
+
+
+def other_form(source: Path, spec: Spec) -> str:
+    """What to do about a table in another form, if examples can be rows of one."""
+    return table_file.other_table(source) if table_file.possible(spec) and source.is_file() else ""
 
 
 def layouts_of(spec: Spec) -> str:

@@ -45,7 +45,8 @@ def read(source: Path, spec: Spec) -> Unlabelled:
         return of_array(npz.inputs(source, spec), spec, str(source))
     if site.is_table and table_file.possible(spec):
         return _joined(table_file.unlabelled(site, spec), spec, source)
-    raise DataError(f"{source} cannot be read as examples of kind {spec.inputs.kind}: {_possible(spec)}")
+    other = table_file.other_table(source) if table_file.possible(spec) else ""
+    raise DataError(f"{source} cannot be read as examples of kind {spec.inputs.kind}: {_possible(spec)}{other}")
 
 
 def of_frame(columns: Sequence[str], rows: Iterable[Sequence[Any]], spec: Spec) -> Unlabelled:
@@ -82,10 +83,19 @@ def _joined(parts: Iterator[tuple[np.ndarray, Rows]], spec: Spec, source: Path) 
 def _of_files(source: Path, spec: Spec) -> Unlabelled:
     if spec.inputs.kind not in folders.SUFFIXES:
         raise DataError(f"{source} cannot be read as examples of kind {spec.inputs.kind}: {_possible(spec)}")
-    files = files_in(source) if source.is_dir() else [source]
+    files = _files(source)
     if not files:
         raise DataError(f"{source} contains no examples: it is empty")
-    return Unlabelled(folders.READERS[spec.inputs.kind](files, spec), [file.name for file in files], "file")
+    where = [file.relative_to(source).as_posix() if source.is_dir() else file.name for file in files]
+    return Unlabelled(folders.READERS[spec.inputs.kind](files, spec), where, "file")
+
+
+def _files(source: Path) -> list[Path]:
+    """The files in a folder, or in its subfolders if it has nothing else, as for training; or the file itself."""
+    if not source.is_dir():
+        return [source]
+    found = files_in(source)
+    return [file for each in found for file in files_in(each)] if all(map(Path.is_dir, found)) else found
 
 
 def _possible(spec: Spec) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from fedstride.errors import ConfigError
+from fedstride.errors import ConfigError, counted
 from fedstride.tasks.registry import MODELS, PARTITIONS, TASKS
 
 from . import facts_of_papers, vocabulary
@@ -72,8 +72,8 @@ class Preset:
         for key in ("alpha", "classes_per_client"):
             if f"partition.{key}" in value:
                 partition.append(f"{key}={value[f'partition.{key}']}")
-        clients = f"{value['clients']} client{'s' * (value['clients'] > 1)}"
-        what = [value["task"], value["model"], " ".join(partition), clients, f"{value['rounds']} rounds"]
+        numbers = [counted(value["clients"], "client"), counted(value["rounds"], "round")]
+        what = [value["task"], value["model"], " ".join(partition), *numbers]
         return f"{', '.join(what)}; {self.method.label}."
 
 

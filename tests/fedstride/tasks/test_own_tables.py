@@ -203,13 +203,19 @@ def changed(column: str, value: Any) -> Table:
         ("age", "inf", "'inf' is not allowed: numbers must be finite in float32"),
         ("age", "1e39", "'1e39' is not allowed: numbers must be finite"),
         ("age", "x\n\x1b[31m" + 200 * "y", r"'x\n\x1b[31myyy"),
-        ("age", None, "the cell is empty; fill it or delete the row"),
+        (
+            "age",
+            None,
+            "the cell is empty; fill it or delete the row, or let the task replace such cells, as in "
+            "task.missing=mean",
+        ),
         ("mass", float("nan"), "the cell is empty"),
         (
             "stage",
             "IV",
             "category 'IV' is not allowed: it must be one of 'I, II, III'; if it is another word for one, say so "
-            "of its column in the data file, as in words = {",
+            'of its column in the data file, as in words = { "IV" = "I" } or { "IV" = "II" }; if it is no value, '
+            'missing = ["IV"]',
         ),
         ("stage", "", "the cell is empty"),
         ("label", 2, "class '2' is not allowed: it must be a whole number from 0 to 1"),
@@ -243,6 +249,26 @@ def test_targets_are_never_missing(tmp_path: Path, write: Write) -> None:
 def test_classes_with_names_are_not_given_by_number(tmp_path: Path, write: Write) -> None:
     text = refused(write(tmp_path, ROWS), of_table(names=("well", "ill")))
     assert "column 'label': class '0' is not allowed: it must be one of 'well, ill'" in text
+
+
+def test_another_word_of_a_class_has_an_example_with_the_classes(tmp_path: Path) -> None:
+    table = {**ROWS, "label": ["well", "krank", "ill"]}
+    text = refused(as_csv(tmp_path, table), of_table(names=("well", "ill")))
+    assert text.endswith('as in words = { "krank" = "well" } or { "krank" = "ill" }')
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mine.xlsx", "; save the sheet as CSV"),
+        ("Mine.ODS", "; save the sheet as CSV"),
+        ("mine.tsv", r'; if it is a table, say in [file] of a data file format = "csv" and separator = "\t"'),
+        ("mine.txt", '; if it is a table, say in [file] of a data file format = "csv" and separator = ","'),
+        ("mine.bin", "one table (.csv, .csv.gz, .parquet)"),
+    ],
+)
+def test_a_table_in_another_form_says_what_to_do(tmp_path: Path, name: str, said: str) -> None:
+    assert refused(written(tmp_path / name, "age\t1"), of_table()).endswith(said)
 
 
 @FORMATS
@@ -281,7 +307,12 @@ def test_a_table_without_rows(tmp_path: Path, write: Write) -> None:
             "no column 'age': its header has no comma but ';'; separate columns by commas, or",
         ),
         ("age\tmass\tstage\tlabel\n", r"no comma but '\t'"),
-        ("50,70,I,0\n", "have no header: 3 of the 4 cells of its first row are numbers, and no names"),
+        ("50,70,I,0\n", "have no header: 3 of the 4 cells of its first row are numbers or dates"),
+        (
+            'P0,01.01.1949,divers,"0,78"\n',
+            "have no header: 2 of the 4 cells of its first row are numbers or dates",
+        ),
+        ('P0,x,01.01.1949,divers,a,"0,78",b,c\n', 'as in header = ["age", "sex"], with 8 names'),
         ("-1.5,\N{MINUS SIGN}2,x,y\n", "have no header: 2 of the 4 cells"),
         ("Age,mass,stage,label\n", "has no column 'age' (did you mean 'Age'?)"),
         ("2019,stage,label,mass,age2\n", "has no column 'age'"),
@@ -293,7 +324,11 @@ def test_a_table_without_rows(tmp_path: Path, write: Write) -> None:
             "after line 2: damaged or truncated (unexpected end of data)",
         ),
         (b"age,mass,stage,label\n1,1,\xe4,0\n", "the bytes are not UTF-8; write the file again, as UTF-8"),
-        (b"\xff\xfea\x00", "after line 0: the bytes are not UTF-8"),
+        (
+            b"\xff\xfea\x00",
+            "mine.csv: the bytes are not UTF-8; write the file again, as UTF-8, or say its encoding in "
+            'the data file, as in encoding = "latin-1" in [file]',
+        ),
     ],
 )
 def test_a_csv_file_that_is_refused(tmp_path: Path, content: str | bytes, said: str) -> None:

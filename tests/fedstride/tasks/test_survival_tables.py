@@ -119,7 +119,7 @@ def test_a_site_says_whether_a_run_may_ask_for_it(old: str, new: str, allowed: b
     if allowed:
         site.check(SPEC)
         return
-    with pytest.raises(ConfigError, match=r"reading\.targets"):
+    with pytest.raises(ConfigError, match=r"task\.target: "):
         site.check(SPEC)
 
 

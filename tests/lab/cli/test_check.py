@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 from desk import parts_of_a_test
 from heart_tables import PUBLISHED, published
 
@@ -41,6 +42,15 @@ def table(seed: int, n: int = 200) -> pd.DataFrame:
     )
 
 
+def checked(overrides: list[str], folder: Path) -> int:
+    """The exit code of the command, whose page is in this folder."""
+    try:
+        check(overrides, output=folder / "check.html")
+    except typer.Exit as ended:
+        return ended.exit_code
+    return 0
+
+
 @pytest.fixture
 def asked(tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Any:
     def asks(changes: Mapping[str, Change], seed: int = 0, names: tuple[str, ...] = NAMES) -> tuple[str, str]:
@@ -52,7 +62,7 @@ def asked(tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.Log
             found.to_csv(files[-1], index=False)
         listed = ",".join(f"'{each}'" for each in files)
         overrides = [*TASK, f"clients={len(files)}", f"partition.files=[{listed}]", f"out='{tmp_path}'"]
-        check(overrides, output=tmp_path / "check.html")
+        checked(overrides, tmp_path)
         return capsys.readouterr().out, (tmp_path / "check.html").read_text()
 
     return asks
@@ -151,7 +161,7 @@ def test_what_a_node_would_log_is_said_on_standard_error(
     few("crp", ["12,5"])(table(0)).assign(bed=1).to_csv(files[0], index=False)
     table(1).assign(stage=["V"] * 30 + ["I"] * 170).to_csv(files[1], index=False)
     listed = ",".join(f"'{each}'" for each in files)
-    check([*TASK, "clients=2", f"partition.files=[{listed}]"], output=tmp_path / "check.html")
+    assert checked([*TASK, "clients=2", f"partition.files=[{listed}]"], tmp_path) == 1
     printed = capsys.readouterr()
     told = printed.err.splitlines()
     assert any(each.startswith("for the people of south only: ") and "'12,5'" in each for each in told)
@@ -167,10 +177,61 @@ def test_a_file_that_does_not_exist_is_said_as_by_a_run(
 ) -> None:
     table(1).to_csv(tmp_path / "b.csv", index=False)
     files = f"['{tmp_path}/{name}','{tmp_path}/b.csv']"
-    check([*TASK, "clients=2", f"partition.files={files}"], output=tmp_path / "check.html")
+    assert checked([*TASK, "clients=2", f"partition.files={files}"], tmp_path) == 1
     (reason,) = [each for each in lines(capsys.readouterr().out) if "cannot take part" in each]
     assert f"data = '{tmp_path}/{name}' does not exist on this node: it must be " in reason
     assert "damaged" not in reason and "UTF-8" not in reason
+
+
+@pytest.mark.parametrize(("separator", "shown"), [(";", ";"), ("\t", r"\t"), ("|", "|")])
+def test_a_table_with_another_separator_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], separator: str, shown: str
+) -> None:
+    table(0).to_csv(tmp_path / "a.csv", index=False)
+    table(1).to_csv(tmp_path / "b.csv", index=False, sep=separator)
+    files = f"['{tmp_path}/a.csv','{tmp_path}/b.csv']"
+    assert checked([*TASK, "clients=2", f"partition.files={files}"], tmp_path) == 1
+    printed = capsys.readouterr()
+    assert re.search(r"all can be read +yes +no", printed.out)
+    assert "- b: a run cannot read this table; why is in its own log" in printed.out
+    said = "for the people of b only: a run cannot read this table: "
+    (line,) = [each for each in printed.err.splitlines() if each.startswith(said)]
+    assert f"its header has no comma but '{shown}'" in line and f'write separator = "{shown}" in [file]' in line
+
+
+@pytest.mark.parametrize("named", [{"ill": "Ill"}, {"age": "Age", "sex": "Sex", "crp": "CRP", "stage": "T"}])
+def test_a_table_without_the_columns_of_the_run_cannot_be_read(asked: Any, named: dict[str, str]) -> None:
+    printed, _ = asked({"south": lambda each: each.rename(columns=named)})
+    assert re.search(r"all can be read +yes +yes +no +yes", printed)
+    assert "south: a run cannot read this table; why is in its own log" in printed
+
+
+def test_sites_that_answered_are_compared_although_one_did_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("x", "y", "z"):
+        (tmp_path / folder).mkdir()
+        table(ord(folder)).to_csv(tmp_path / folder / "data.csv", index=False)
+    (tmp_path / "y/data.csv").write_text("")
+    files = ",".join(f"'{tmp_path}/{folder}/data.csv'" for folder in ("x", "y", "z"))
+    assert checked([*TASK, "clients=3", f"partition.files=[{files}]"], tmp_path) == 1
+    printed = capsys.readouterr().out
+    assert re.search(r"0 \(data\) +1 \(data\) +2 \(data\)", printed)
+    assert re.search(r"all can be read +yes +no +yes", printed)
+    assert "- 1 (data) cannot take part: " in printed
+    assert "nothing differs between the sites that answered" in printed
+
+
+def test_edges_have_their_shares_and_a_mean_that_is_not_said_has_a_reason(asked: Any) -> None:
+    def two_values(found: pd.DataFrame) -> pd.DataFrame:
+        return found.assign(crp=[1.0] * 80 + [2.0] * 110 + [3.0] * 10)
+
+    printed, page = asked(dict.fromkeys(NAMES, two_values))
+    (crp,) = [each for each in printed.splitlines() if each.strip().startswith("crp")]
+    why = "no mean: fewer than 20 rows have one of its few values"
+    assert crp.count(why) == 4 and page.count(why) == 4
+    (age,) = [each for each in printed.splitlines() if each.strip().startswith("age")]
+    assert re.search(r"age +\d+(\.\d+)? ± [\d.]+, \d+ \(\d+ %\) to \d+ \(\d+ %\)", age), age
 
 
 def test_a_site_of_seven_rows_says_nothing_else(asked: Any) -> None:
@@ -241,10 +302,14 @@ def test_a_site_that_cannot_be_read_at_all_is_named_with_the_reason(
     (tmp_path / "a.csv").write_text(text)
     table(1).to_csv(tmp_path / "b.csv", index=False)
     files = f"['{tmp_path}/a.csv','{tmp_path}/b.csv']"
-    check([*TASK, "clients=2", f"partition.files={files}"], output=tmp_path / "check.html")
+    assert checked([*TASK, "clients=2", f"partition.files={files}"], tmp_path) == 1
     printed = capsys.readouterr().out
     (reason,) = [each for each in lines(printed) if "cannot take part" in each]
-    assert "a.csv" in reason and re.search(r"rows +200", printed)
+    assert reason.startswith("a cannot take part: DataError: ") and "a.csv" in reason and "(code" not in reason
+    assert re.search(r"rows +no answer +200", printed) and re.search(r"all can be read +no +yes", printed)
+    assert "only one site answered, so nothing is compared" in printed and "nothing differs" not in printed
+    page = (tmp_path / "check.html").read_text()
+    assert "Only one site answered" in page and "<td>no answer</td>" in page and "Nothing differs" not in page
     with pytest.raises(RunError, match="only 0 of at least 1"):
         check([*TASK, "clients=1", f"partition.files=['{tmp_path}/a.csv']"], output=tmp_path / "check.html")
 
@@ -257,13 +322,9 @@ def test_the_four_hospitals_as_they_were_published(tmp_path: Path, capsys: pytes
         shutil.copy(PUBLISHED / f"processed.{name}.data", tmp_path)
         sites.append(f"'{tmp_path / name}.toml'")
     with parts_of_a_test():
-        check(
-            [
-                f"parts={EXAMPLE / 'heart.py'}", "task=heart", "model=mlp", "clients=4", "partition=own",
-                f"partition.files=[{','.join(sites)}]", f"out='{tmp_path}'",
-            ],
-            output=tmp_path / "check.html",
-        )  # fmt: skip
+        given = ["task=heart", "model=mlp", "clients=4", "partition=own", f"out='{tmp_path}'"]
+        of_files = f"partition.files=[{','.join(sites)}]"
+        assert checked([f"parts={EXAMPLE / 'heart.py'}", *given, of_files], tmp_path) == 0
     printed = capsys.readouterr().out
     assert re.search(r"rows +303 +294 +123 +200", printed)
     assert "switzerland: cholesterol: fewer than 20 rows have a value" in printed

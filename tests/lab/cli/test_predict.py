@@ -143,6 +143,8 @@ def test_images_texts_and_arrays(tmp_path: Path) -> None:
     model = load(folder)
     found = model.predict(tmp_path / "new")
     assert list(found.index) == [f"{n:02}.png" for n in range(40)] and found.index.name == "file"
+    by_class = model.predict(tmp_path / "images")  # as for training
+    assert by_class.index[0] == "cat/0.png" and by_class.index[-1] == "dog/9.png" and len(by_class) == 40
     pixels = np.stack([np.asarray(Image.open(tmp_path / f"new/{n:02}.png"))[None] for n in range(40)])
     np.savez(tmp_path / "x.npz", x=pixels)
     np.testing.assert_array_equal(model.predict(tmp_path / "x.npz")["p(cat)"], found["p(cat)"])

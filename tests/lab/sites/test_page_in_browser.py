@@ -56,7 +56,7 @@ def test_the_page_in_a_browser(tmp_path: Path, width: int, dark: bool) -> None:
     said = {f"hospital-{at}.example.org": site(at) for at in range(4)} | {"small": Description(20, few=True)}
     found = outliers(said, ASKED)
     lines = differences(said, ASKED, found)
-    page = html(said, ASKED, found, lines, ["node 7 cannot take part (code 901): <b>no</b>"])
+    page = html(said, ASKED, found, lines, ["node 7 cannot take part: <b>no</b>"])
     bare = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
     probed = framed(bare.replace("</body>", PROBE + "</body>"), width, tmp_path)
     dom = browse(probed, max(width, 600), dark, "--dump-dom", "--allow-file-access-from-files").stdout

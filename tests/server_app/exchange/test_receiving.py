@@ -427,7 +427,7 @@ def test_an_error_of_a_client_stays_its_error(server: SuperLinkServer) -> None:
     failed = Message(Error(2, "ValueError: no data"), reply_to=federation.messages[0])
     federation.replies(0, sealed(as_node(failed)))
     federation.replies(1)
-    assert federation.received() == ([1], {10: "the client failed (code 2): ValueError: no data"})
+    assert federation.received() == ([1], {10: "the client failed: ValueError: no data"})
 
 
 def test_the_bounds_hold_in_process_too() -> None:

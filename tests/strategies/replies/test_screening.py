@@ -84,10 +84,10 @@ def records(arrays: int, metrics: int) -> Message:
 BAD_REPLIES: dict[str, tuple[Callable[[], Message], str]] = {
     "error": (
         lambda: fed.failure(BAD, "Traceback\n  line 3\nValueError: boom\n", 2),
-        "failed (code 2): ValueError: boom",
+        "failed: ValueError: boom",
     ),
-    "error without reason": (lambda: fed.failure(BAD, "", 7), "failed (code 7): no reason given"),
-    "error with a blank reason": (lambda: fed.failure(BAD, " \n ", 7), "failed (code 7): "),
+    "error without reason": (lambda: fed.failure(BAD, "", 7), "failed: no reason given (code 7)"),
+    "error with a blank reason": (lambda: fed.failure(BAD, " \n ", 7), "failed: no reason given (code 7)"),
     "no content": (without_content, "the reply has no content"),
     "no records": (lambda: fed.answer(BAD, {}), "0 records of type MetricRecord"),
     "no arrays": (lambda: records(0, 1), "0 records of type ArrayRecord, expected one"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -42,17 +43,17 @@ def each_of(files: Sequence[Path], suffixes: tuple[str, ...], read: Callable[[Pa
             if not faults:
                 yield content
     if faults:
-        raise _joined(faults, len(files))
+        raise _joined(faults, files)
 
 
 def _check_name(file: Path, suffixes: tuple[str, ...]) -> None:
     if not file.name.lower().endswith(suffixes) or not file.is_file():
         needed = f"it must be a file whose name ends with {', '.join(suffixes)}"
-        raise FileError("other names", f"{file} cannot be an example: {needed}; move it out of the folder", "")
+        raise FileError("other names", f"{file} cannot be an example: {needed}", "move it out of the folder")
 
 
-def _joined(faults: Sequence[tuple[Path, DataError]], count: int) -> DataError:
-    """One error for the faults of some of `count` files."""
+def _joined(faults: Sequence[tuple[Path, DataError]], files: Sequence[Path]) -> DataError:
+    """One error for the faults of some of these files: of each kind how many, a few names, and what to do."""
     if len(faults) == 1:
         return faults[0][1]
     kinds: dict[str, list[Path]] = {}
@@ -60,13 +61,15 @@ def _joined(faults: Sequence[tuple[Path, DataError]], count: int) -> DataError:
     for file, error in faults:
         kind, remedy = (error.kind, error.remedy) if isinstance(error, FileError) else (OTHER, "")
         kinds.setdefault(kind, []).append(file)
-        what_to_do.setdefault(kind, remedy or f"the first with {kind}: {error}")
-    said = ", ".join(f"{len(files)} with {kind} ({_names(files)})" for kind, files in kinds.items())
-    remedies = list(dict.fromkeys(what_to_do.values()))[:SHOWN]
-    folder = faults[0][0].parent.parent
-    return DataError(f"{folder}: {len(faults)} of {count} files cannot be used: {said}; {'; '.join(remedies)}")
+        what_to_do.setdefault(kind, remedy or f"the first: {error}")
+    folder = Path(os.path.commonpath([file.parent for file in files]))
+    above = folder.parent if all(file.parent == folder for file in files) else folder
+    said = [
+        f"{len(those)} with {kind} ({_names(those, above)}): {what_to_do[kind]}" for kind, those in kinds.items()
+    ]
+    return DataError(f"{folder}: {len(faults)} of {len(files)} files cannot be used: {'; '.join(said)}")
 
 
-def _names(files: Iterable[Path]) -> str:
-    named = [f"{file.parent.name}/{file.name}" for file in files]
+def _names(files: Iterable[Path], above: Path) -> str:
+    named = [file.relative_to(above).as_posix() for file in files]
     return ", ".join(named[:SHOWN]) + (", ..." if len(named) > SHOWN else "")

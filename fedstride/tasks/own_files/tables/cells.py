@@ -11,7 +11,7 @@ from ...forms.columns import alike
 from ...missing import ERROR, with_indicators
 from ...reading import Reading
 from ..checks import quoted
-from .number_formats import what_to_say, with_point
+from .number_formats import no_number, short, with_point
 from .rows import Rows
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -20,6 +20,11 @@ EMPTY = ("", "nan")
 
 Convert = Callable[[str], float]
 """The number of a cell, whose text has no blanks at its ends. Raises CellError for text that is not allowed."""
+
+
+TASK_FILLS = ", or let the task replace such cells, as in task.missing=mean"
+SITE_ALLOWS = ", or write empty = true of its column in the data file"
+"""What else to do about an empty cell of an example."""
 
 
 class CellError(Exception):
@@ -42,8 +47,9 @@ def inputs(
         known = {name: float(index) for index, name in enumerate(column.categories)}
         convert = _one_of(known, "category") if known else within(number, said.get(column.name))
         convert = _or_missing(convert) if known and may_be and may_be_unknown else convert
-        may_be = may_be and (column.name not in said or said[column.name].empty)
-        values = _values(rows, column.name, convert, may_be)[:, None]
+        allowed = column.name not in said or said[column.name].empty
+        then = "" if may_be_unknown else TASK_FILLS if allowed else SITE_ALLOWS
+        values = _values(rows, column.name, convert, may_be and allowed, then)[:, None]
         if known:
             values = np.where(np.isnan(values), np.nan, values == np.arange(len(known)))
         blocks.append(values)
@@ -123,7 +129,7 @@ def number(text: str) -> float:
     if value is None or "_" in text:  # which Python allows in a number
         plain = with_point(text)
         if plain is None:
-            raise CellError(f"{quoted(text)} is not a number; {what_to_say(text)}")
+            raise CellError(no_number(text))
         value = float(plain)
     if not -LARGEST <= value <= LARGEST:  # also for NaN
         raise CellError(f"{quoted(text)} is not allowed: numbers must be finite in float32")
@@ -168,9 +174,11 @@ def _one_of(known: Mapping[str, float], what: str) -> Convert:
             return numbers[alike(text)]
         except KeyError:
             allowed = quoted(", ".join(known), 200)
+            words = " or ".join(f"{{ {short(text)} = {short(name)} }}" for name in list(known)[:2])
             raise CellError(
                 f"{what} {quoted(text)} is not allowed: it must be one of {allowed}; if it is another word for "
-                'one, say so of its column in the data file, as in words = { w = "female" }'
+                f"one, say so of its column in the data file, as in words = {words}"
+                + (f"; if it is no value, missing = [{short(text)}]" if what == "category" else "")
             ) from None
 
     return convert
@@ -186,7 +194,8 @@ def _or_missing(convert: Convert) -> Convert:
     return converted
 
 
-def _values(rows: Rows, column: str, convert: Convert, may_be_missing: bool) -> np.ndarray:
+def _values(rows: Rows, column: str, convert: Convert, may_be_missing: bool, then: str = "") -> np.ndarray:
+    """The numbers of a column. `then`: what else than filling them can be done about empty cells."""
     values = np.empty(len(rows))
     for position, cell in enumerate(rows.cells[column]):
         text = cell.strip()
@@ -196,6 +205,6 @@ def _values(rows: Rows, column: str, convert: Convert, may_be_missing: bool) -> 
             if not is_empty(text):
                 raise rows.error(position, column, str(error)) from None
             if not may_be_missing:
-                raise rows.error(position, column, "the cell is empty; fill it or delete the row") from None
+                raise rows.error(position, column, f"the cell is empty; fill it or delete the row{then}") from None
             values[position] = np.nan
     return values

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ....errors import DataError, require
+from ....errors import ConfigError, DataError, counted, require
 from ...data_toml.dictionary import AllowedCells
 from ...data_toml.file_form import FileForm
 from ...data_toml.site import SiteData
@@ -57,8 +57,8 @@ class Tolerated:
 
     @property
     def readable(self) -> bool:
-        """Whether every cell could be read."""
-        return not any(column.unreadable or column.unknown for column in self.seen)
+        """Whether every cell could be read, and there is a table of this task at all."""
+        return not no_table_of(self.seen) and not any(column.unreadable or column.unknown for column in self.seen)
 
 
 def read(site: SiteData, spec: Spec) -> Tolerated:
@@ -91,7 +91,26 @@ def read(site: SiteData, spec: Spec) -> Tolerated:
     together = np.concatenate(rows)
     examples = ReaderResult(*_arrays(seen, spec, len(together)), together, np.concatenate(contents))
     unnamed = _unnamed(site, names, [column.asked.name for column in seen])
-    return Tolerated(examples, seen, len(unnamed), [*_lines(seen), *_line_of_columns(unnamed)])
+    refusal = _refusal(site, spec) if no_table_of(seen) else []
+    lines = [*refusal, *_lines(seen), *_line_of_columns(unnamed)]
+    return Tolerated(examples, seen, len(unnamed), lines)
+
+
+def no_table_of(seen: Sequence[Seen]) -> bool:
+    """Whether none of the columns of examples is there, or one that is to be predicted is not."""
+    there = [column.asked.predicted for column in seen if column.state != LACKS]
+    return False not in there or there.count(True) < sum(column.asked.predicted for column in seen)
+
+
+def _refusal(site: SiteData, spec: Spec) -> list[str]:
+    """Why a run does not read this table, in the words of the run."""
+    wanted = [*table_file.inputs_of(spec), *spec.reading.targets]
+    try:
+        site.check(spec)
+        next(table_file.rows_of(site, wanted, ()), None)
+    except (ConfigError, DataError) as error:
+        return [f"a run cannot read this table: {error}"]
+    return []
 
 
 def _targets(spec: Spec) -> list[tuple[str, DescribedColumn]]:
@@ -185,9 +204,11 @@ def _lines(seen: Sequence[Seen]) -> list[str]:
             what = "is not in this site's table" if column.state == LACKS else "has other cells than the run says"
             lines.append(f"column {name} {what}")
         if column.unreadable:
-            lines.append(f"column {name}: {column.unreadable} cells cannot be read; the first: {column.first}")
+            lines.append(
+                f"column {name}: {counted(column.unreadable, 'cell')} cannot be read; the first: {column.first}"
+            )
         if column.unknown:
-            listed = _listed([f"{quoted(word)} ({rows} rows)" for word, rows in column.unknown.items()])
+            listed = _listed([f"{quoted(word)} ({counted(rows, 'row')})" for word, rows in column.unknown.items()])
             lines.append(f"column {name}: categories that the run does not name: {listed}")
     return lines
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ....errors import DataError
+from ....errors import DataError, counted
 from ...data_toml.file_form import COMMA, FileForm
 from ...forms import csv_rows
-from .number_formats import with_point
-from .rows import RowDigests, Rows, in_chunks, positions
+from .number_formats import is_date, with_point
+from .rows import SEPARATORS, RowDigests, Rows, in_chunks, positions, toml
 
 SUFFIXES = (".csv", ".csv.gz")
 COMMON = FileForm()
+REPAIR = (
+    'write the file again, as UTF-8, or say its encoding in the data file, as in encoding = "latin-1" in [file]'
+)
 
 
 def read(path: Path, columns: Sequence[str], form: FileForm = COMMON) -> Iterator[Rows]:
@@ -23,25 +26,46 @@ def read(path: Path, columns: Sequence[str], form: FileForm = COMMON) -> Iterato
     """
     names, rows = _opened(path, form)
     if not form.header and not set(columns) <= set(names):
-        _check_header(path, names)
+        _check_header(path, names, are_wanted=not set(columns).isdisjoint(names))
     wanted, digests = positions(path, names, columns), RowDigests(names)
     for chunk in in_chunks(rows):
         for line, row in chunk:
             if len(row) != len(names):
                 raise DataError(
-                    f"{path}, line {line} has {len(row)} cells, but the header has {len(names)} columns"
+                    f"{path}, line {line} has {counted(len(row), 'cell')}, but the header has "
+                    f"{counted(len(names), 'column')}{_of_separator(row, len(names), form)}"
                 )
         cells = {name: [row[at] for _, row in chunk] for name, at in zip(columns, wanted, strict=True)}
         yield Rows(path, "line", [line for line, _ in chunk], cells, [digests.of(row) for _, row in chunk])
 
 
-def _check_header(path: Path, names: Sequence[str]) -> None:
-    """Raises DataError if the first row has an example's numbers and not names; its cells are not shown."""
-    numbers = sum(with_point(name) is not None or with_point(name, COMMA) is not None for name in names)
-    if 2 * numbers >= len(names):
+def _of_separator(row: Sequence[str], columns: int, form: FileForm) -> str:
+    """What to add about a row that is not divided, if another separator would divide it into so many cells."""
+    if len(row) > 1:
+        return ""
+    fits = next(
+        (mark for mark in SEPARATORS if mark != form.separator and row[0].count(mark) + 1 == columns), None
+    )
+    if fits is None:
+        return f"; the separator is {form.separator!r}: if it is another one, say so in [file] of the data file"
+    return (
+        f"; it has no {form.separator!r} but {fits!r}: write separator = {toml(fits)} in [file] of the data file"
+    )
+
+
+def _check_header(path: Path, names: Sequence[str], *, are_wanted: bool) -> None:
+    """Raises DataError if the first row has an example's numbers and not names; its cells are not shown.
+
+    Without a wanted column, one number or date is enough. `are_wanted`: whether a name is that of such a column.
+    """
+    values = sum(
+        with_point(name) is not None or with_point(name, COMMA) is not None or is_date(name) for name in names
+    )
+    if 2 * values >= len(names) or (values and not are_wanted):
         raise DataError(
-            f"{path} seems to have no header: {numbers} of the {len(names)} cells of its first row are numbers, "
-            "and no names of columns; name the columns in its first row, or in [file] of the data file, as in "
+            f"{path} seems to have no header: {values} of the {len(names)} cells of its first row are numbers or "
+            "dates, and no names of columns; name the columns in its first row, or in [file] of the data file, as "
+            "in "
             f'header = ["age", "sex"], with {len(names)} names'
         )
 
@@ -54,8 +78,7 @@ def columns_in(path: Path, form: FileForm = COMMON) -> list[str]:
 def _opened(path: Path, form: FileForm) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     """The names of the columns, and the rows below them."""
     rows = csv_rows.rows(
-        path, "write the file again, as UTF-8, or say its encoding in the data file", separator=form.separator,
-        encoding=form.encoding,
+        path, REPAIR, separator=form.separator, encoding=form.encoding,
     )  # fmt: skip
     _, header = (0, list(form.header)) if form.header else next(rows, (0, None))
     if header is None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 
 from ...data_toml.file_form import COMMA, POINT
+from ..checks import quoted
 
 MINUS = "\N{MINUS SIGN}"
 QUOTES = ('""', "''", "\u201c\u201d", "\u201e\u201c", "\u2018\u2019", "\u00ab\u00bb")
@@ -26,8 +28,15 @@ _DATE = re.compile(
     r"(?:[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{1,2}([./-])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2}))(?:[ T].*)?"
 )
 _SAID = re.compile(r"(?P<cell>.*) \(in this file, decimal = '(?P<decimal>.)'(?:, thousands = .*)?\)", re.DOTALL)
+_SAID_DATE = re.compile(r"(?P<cell>.*) \(in this file, date = (?P<form>.*)\)", re.DOTALL)
+DATES = (
+    "%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%d.%m.%y", "%d/%m/%y", "%m/%d/%y",
+    "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%d.%m.%Y %H:%M",
+)  # fmt: skip
+"""The usual forms of dates."""
+
 MOST_SHOWN = 12
-"""Characters of a unit that a message names."""
+"""Characters of a unit or of a word that a message names."""
 
 
 def with_point(text: str, decimal: str = POINT, thousands: str = "", unit: str = "") -> str | None:
@@ -59,6 +68,52 @@ def unlike_the_file(cell: str, decimal: str, thousands: str) -> str:
     return f"{cell} (in this file, decimal = {decimal!r}{more})"
 
 
+def unlike_the_date(cell: str, form: str) -> str:
+    """A cell that is no date as the site's data file says, with what it says: the text for a message."""
+    return f"{cell} (in this file, date = {form!r})"
+
+
+def short(text: str) -> str:
+    """A text of a cell as a data file says it, in quotation marks; WORD for one that is long or needs escapes."""
+    text = text.strip()
+    plain = text.isprintable() and not set(text) & set('"\\')
+    return f'"{text}"' if plain and len(text) <= MOST_SHOWN else '"WORD"'
+
+
+def no_number(text: str) -> str:
+    """Why a text is not allowed in a column of numbers, and what to say in a data file or to write instead.
+
+    `text`: a cell, or what `unlike_the_file` or `unlike_the_date` makes of one.
+    """
+    if said := _SAID_DATE.fullmatch(text):
+        forms = _date_forms(said["cell"])
+        change = f"say date = {forms} of its column in the data file" if forms else "write it so"
+        no_value = f"missing = [{short(said['cell'])}] of its column"
+        return (
+            f"{quoted(said['cell'])} is no date of the form date = {said['form']}, as the data file says of this "
+            f"column; {change}, or if it is no value, {no_value}"
+        )
+    return f"{quoted(text)} is not a number; {what_to_say(text)}"
+
+
+def _date_forms(text: str) -> str:
+    """The usual forms of dates that a text has, as a data file says them; empty if it has none."""
+    return " or ".join(f'"{form}"' for form in DATES if _is_date(text.strip(), form))
+
+
+def _is_date(text: str, form: str) -> bool:
+    try:
+        datetime.strptime(text, form)
+    except ValueError:
+        return False
+    return True
+
+
+def is_date(text: str) -> bool:
+    """Whether a text is a date in one of the usual forms."""
+    return _DATE.fullmatch(text.strip()) is not None
+
+
 def what_to_say(text: str) -> str:
     """What in a site's data file would make this text a number, or that nothing does.
 
@@ -70,13 +125,14 @@ def what_to_say(text: str) -> str:
     if _COMPARED.match(text):
         return 'say what such a cell stands for, as in words = { "<5" = "2.5" } or missing = ["<5"] of its column'
     if _DATE.fullmatch(text):
-        return 'if it is a date, say so of its column, as in { date = "%d.%m.%Y", days_since = "2020-01-01" }'
+        form = _date_forms(text) or f'"{DATES[0]}"'
+        return f'if it is a date, say so of its column, as in {{ date = {form}, days_since = "2020-01-01" }}'
     ways = list(dict.fromkeys(_ways(text)))
     if ways:
         return f"if it is a number, say in [file] of the data file {' or '.join(ways)}"
     return _unit_to_say(text) or (
         "write it with a decimal point and without separators, or say in [file] of the data file how numbers are "
-        "written; a text that is no value belongs to missing"
+        f"written; a text that is no value belongs to missing, as in missing = [{short(text)}] there"
     )
 
 

@@ -12,6 +12,9 @@ from ...evaluation.holdout import digest_of
 from ...forms.columns import alike
 from ..checks import quoted
 
+SEPARATORS = ";\t|,"
+"""The usual ones."""
+
 CHUNK = 4096  # rows that are in memory as text at a time
 
 
@@ -60,14 +63,22 @@ def positions(source: Path, columns: Sequence[str], wanted: Sequence[str], then:
     return [places[name] for name in wanted]
 
 
+def toml(mark: str) -> str:
+    """A separator as a data file says it."""
+    return '"\\t"' if mark == "\t" else f'"{mark}"'
+
+
 def _missing(source: Path, columns: Sequence[str], name: str, then: str) -> DataError:
     close = [other for other in columns if other.casefold() == name.casefold()] or nearest(name, columns, 1)
     hint = f" (did you mean {quoted(close[0])}?)" if close else ""
-    if len(columns) == 1 and (other := next((mark for mark in ";\t|" if mark in columns[0]), None)):
+    if len(columns) == 1 and (other := next((mark for mark in SEPARATORS if mark in columns[0]), None)):
+        said = "no comma but" if other != "," else "not the separator that the data file says, but"
         hint = (
-            f": its header has no comma but {other!r}; separate columns by commas, or write separator = {other!r} "
+            f": its header has {said} {other!r}; separate columns by commas, or write separator = {toml(other)} "
             "in [file] of the data file"
         )
+        if other == ",":
+            hint = hint.replace("separate columns by commas, or write", "remove separator there, or write")
         then = ""
     return DataError(
         f"{source} has no column {quoted(name)}{hint}; its columns are {quoted(', '.join(columns), 200)}, and the "

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ....errors import ConfigError, DataError
+from ....errors import ConfigError, DataError, counted
 from ...data_toml.dictionary import NUMBER, TEXT, AllowedCells
 from ...data_toml.file_form import FileForm
 from ...data_toml.site import SiteData
@@ -26,6 +26,21 @@ from .rows import Rows
 from .translated import Read, translated
 
 SUFFIXES = (*csv_file.SUFFIXES, *parquet_file.SUFFIXES)
+
+
+OF_A_SPREADSHEET = (".xlsx", ".xls", ".xlsm", ".ods")
+OF_TEXT = (".tsv", ".tab", ".txt", ".data", ".dat")
+
+
+def other_table(path: Path) -> str:
+    """What to do to read a file as a table, by its name; empty if it is no other form of one."""
+    name = path.name.lower()
+    if name.endswith(OF_A_SPREADSHEET):
+        return "; save the sheet as CSV"
+    if name.endswith(OF_TEXT):
+        separator = r"\t" if name.endswith((".tsv", ".tab")) else ","
+        return f'; if it is a table, say in [file] of a data file format = "csv" and separator = "{separator}"'
+    return ""
 
 
 def possible(spec: Spec) -> bool:
@@ -92,7 +107,7 @@ def faults(site: SiteData) -> tuple[int, int, list[str]]:
         count,
         len(ids) if site.id else count,
         [
-            f"column {quoted(name)}: {times} cells; the first: {error}"
+            f"column {quoted(name)}: {counted(times, 'cell')}; the first: {error}"
             for name, (times, error) in by_column.items()
         ],
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...data_toml.file_form import POINT, YEAR, ColumnInFile, FileForm
 from ...forms.columns import alike
 from .cells import is_empty
-from .number_formats import unlike_the_file, with_point
+from .number_formats import unlike_the_date, unlike_the_file, with_point
 from .rows import Rows
 
 Read = Callable[[Path, Sequence[str]], Iterator[Rows]]
@@ -78,7 +78,7 @@ def _from_date(cell: str, origin: ColumnInFile) -> str:
     try:
         day = datetime.strptime(cell.strip(), origin.date).date()
     except ValueError:
-        return f"{cell} (in this file, date = {origin.date!r})"
+        return unlike_the_date(cell, origin.date)
     if origin.since:
         return str((day - date.fromisoformat(origin.since)).days)
     return repr((date.fromisoformat(origin.until) - day).days / YEAR)

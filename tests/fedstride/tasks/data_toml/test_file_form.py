@@ -113,7 +113,13 @@ def test_dates_become_days_and_years(tmp_path: Path) -> None:
     [
         (PLAIN, '[file]\ndecimal = ","', r"line 3, column 'age': .41\.5 \(in this file, decimal = ','\)"),
         (PLAIN.replace("14.5", "1.4.5"), "", "line 2, column 'crp': '1.4.5' is not a number; .*or say in"),
-        ("age;sex;crp;label\n1;male;2;0\n", "", r"its header has no comma but ';'.*separator = ';' in \[file\]"),
+        ("age;sex;crp;label\n1;male;2;0\n", "", r"its header has no comma but ';'.*separator = \";\" in \[file\]"),
+        ("age\tsex\tcrp\tlabel\n", "", r'its header has no comma but .*write separator = "\\t" in \[file\]'),
+        (PLAIN, '[file]\nseparator = ";"', "not the separator that the data file says, but ','; remove separator"),
+        ("1,male,2,0\n", '[file]\nheader = ["age", "sex", "crp", "label"]\nseparator = ";"',
+         'line 1 has 1 cell, but the header has 4 columns; it has no .;. but .,.: write separator = "," in'),
+        ("1 male 2 0\n", '[file]\nheader = ["age", "sex", "crp", "label"]',
+         "line 1 has 1 cell, .*the separator is ',': if it is another one, say so in"),
         ("Zürich".encode("latin-1"), "", "are not UTF-8; write the file again, as UTF-8, or say its encoding"),
         (PLAIN, '[file]\nheader = ["age", "sex"]', "no column 'crp'"),
         ("1,male,2,0\n", '[file]\nheader = ["age", "sex", "crp", "label", "more"]',
@@ -197,3 +203,63 @@ def test_numbers_in_any_form_are_the_same_number(value: float) -> None:
         assert float(found) == float(f"{value:.4f}")
         [scaled] = as_task([text], form, ColumnInFile(factor=2.0, offset=1.0), is_number=True)
         assert float(scaled) == float(f"{value:.4f}") * 2.0 + 1.0
+
+
+@pytest.mark.parametrize(
+    ("cell", "date", "words"),
+    [
+        (
+            "12 %",
+            "%Y-%m-%d",
+            r"'12 %' is no date of the form date = '%Y-%m-%d', .*; write it so, or if it is no value",
+        ),
+        ("1.2.2003", "%Y-%m-%d", r'\'1.2.2003\' is no date .* say date = "%d.%m.%Y" of its column'),
+        ("n/a", "%d.%m.%Y", r'if it is no value, missing = \["n/a"\] of its column'),
+    ],
+)
+def test_a_cell_that_is_no_date_as_said(tmp_path: Path, cell: str, date: str, words: str) -> None:
+    columns = f'[columns]\nage = {{ date = "{date}", years_until = "2026-01-01" }}\nsex = ["female", "male"]\n'
+    said = f'targets = ["label"]\n{columns}crp = "number"\nlabel = {{ least = 0, most = 1, whole = true }}'
+    with pytest.raises(DataError, match=words) as raised:
+        read(tmp_path / "site", PLAIN.replace("63,", f"{cell},", 1), said)
+    assert "not a number" not in str(raised.value)
+
+
+def test_an_empty_cell_that_the_site_does_not_allow_says_the_key_of_the_site(tmp_path: Path) -> None:
+    said = """targets = ["label"]
+[columns]
+age = "number"
+sex = ["female", "male"]
+crp = "number"
+label = { least = 0, most = 1, whole = true }
+"""
+    with pytest.raises(DataError, match="or write empty = true of its column in the data file"):
+        read(tmp_path / "site", PLAIN, said)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("{ facter = 10 }", "'facter' is not allowed here .did you mean 'factor'.*: a column of this kind has "
+         "least, "
+         "most, whole, empty, samples, from, words, unit, factor, offset, date, days_since, years_until, missing, "
+         "absent"),
+        ('{ categories = ["a"], least = 1 }', "'least' is not allowed here.* has categories, empty, from, words"),
+        ("{ text = true, wholes = true }", "'wholes' is not allowed here.* has text, empty, from"),
+    ],
+)  # fmt: skip
+def test_the_keys_of_a_column_are_all_named(tmp_path: Path, column: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        read(tmp_path / "site", PLAIN, f'targets = ["label"]\n[columns]\nage = {column}\nlabel = ["a", "b"]')
+
+
+def test_a_run_that_takes_no_missing_cells_is_told_the_key_of_its_task(tmp_path: Path) -> None:
+    written(tmp_path / "mine.csv", PLAIN)
+    columns = 'age = { empty = true }\nsex = ["female", "male"]\ncrp = "number"\n'
+    label = "label = { least = 0, most = 1, whole = true }"
+    said = f'split_seed = 0\ntargets = ["label"]\n[columns]\n{columns}{label}'
+    written(tmp_path / "data.toml", f'path = "mine.csv"\n{said}')
+    task = of_table(columns=("age", "sex=female|male", "crp"), inputs=Inputs(Kind.TABLE, (4,)))
+    with pytest.raises(ConfigError, match=r"^task\.missing: 'error' is not what .* mean or median") as raised:
+        own_files.load(tmp_path / "data.toml", task)
+    assert raised.value.key == "reading.missing"  # of the message, of which a node tells the server

@@ -166,10 +166,10 @@ def test_a_wrong_question_does_not_spoil_what_a_run_is_told(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("column", "cells", "line"),
     [
-        ("age", ["130"], r"column 'age': 1 cells cannot be read; the first: .*line 2, column 'age': '130'"),
+        ("age", ["130"], r"column 'age': 1 cell cannot be read; the first: .*line 2, column 'age': '130'"),
         ("crp", ["3,5", "4 mg"], r"column 'crp': 2 cells cannot be read; the first: .*'3,5' is not a number"),
         ("sex", ["x"] * 3, r"column 'sex': categories that the run does not name: 'x' \(3 rows\)"),
-        ("ill", ["?"], r"column 'ill': categories that the run does not name: '\?' \(1 rows\)"),
+        ("ill", ["?"], r"column 'ill': categories that the run does not name: '\?' \(1 row\)"),
     ],
 )
 def test_cells_that_cannot_be_read_are_lines_of_the_sites_own_log(
@@ -255,3 +255,16 @@ def test_to_describe_data_no_secret_is_made(tmp_path: Path) -> None:
     assert description(tmp_path / "data.toml", SPEC)["description.rows"] == 120
     assert not list(tmp_path.glob("*.secret"))
     assert read_site(tmp_path / "data.toml").secret is not None
+
+
+@pytest.mark.parametrize("text", ['P{0},01.01.1949,divers,"0,78"\n', "{0};a;b;c\n"])
+def test_of_a_table_without_a_header_no_cell_leaves_the_site(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.csv").write_text("".join(text.format(at) for at in range(50)))
+    found = of_site(SiteData(tmp_path / "x.csv"), SPEC, LEAST, tmp_path / "kept")
+    assert not found.description.readable and found.lines[0].startswith("a run cannot read this table: ")
+    left = json.dumps(found.description.flatten())
+    assert not any(cell in left for cell in ("P0", "1949", "divers", "0,78", ";"))
+
+
+def test_a_table_without_some_columns_of_examples_can_be_read(tmp_path: Path) -> None:
+    assert said(tmp_path / "x.csv", rows().drop(columns=["age", "sex"])).description.readable
