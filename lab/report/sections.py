@@ -142,15 +142,15 @@ def overview(runs: Sequence[Run]) -> str:
     metrics = list(by_headline(runs))
     rows = []
     for run in runs:
-        value = Statistic().of(run.rows, run.headline)
-        last = NONE if value is None else number(value, run.headline)
+        value = Statistic().of(run.rows, run.figure)
+        last = NONE if value is None else number(value, run.figure)
         seconds = run.status.get("seconds", {}).get("total")
         rows.append(
             [
                 run.method,
                 run.folder.name,
                 str(run.config.seed),
-                *([] if len(metrics) == 1 else [with_unit(run.headline)]),
+                *([] if len(metrics) == 1 else [with_unit(run.figure)]),
                 last,
                 run.state,
                 f"{run.rows[-1]['round'] if run.rows else 0} of {run.config.rounds}",

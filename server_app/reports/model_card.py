@@ -66,6 +66,11 @@ class Card:
         """Take over the rows of a round's clients."""
         self._sites.add(clients)
 
+    @property
+    def sites(self) -> Sequence[SiteRecord]:
+        """What the rows say of each site."""
+        return self._sites.all
+
     def text(self, row: Row, arrays: ArrayRecord, state: str) -> str:
         """The card after the round of this row, with its whole model. `state`: how the run ended."""
         facts = CardFacts(
@@ -73,7 +78,7 @@ class Card:
             config=self._config,
             spec=self.spec,
             row=row,
-            sites=self._sites.all,
+            sites=self.sites,
             state=state,
             values=sum(math.prod(array.shape) for array in arrays.values()),
             membership=self._membership(row, arrays) if state == "completed" else NOT_COMPLETED,
@@ -84,7 +89,7 @@ class Card:
     def _membership(self, row: Row, arrays: ArrayRecord) -> str:
         """What the test finds at the smallest site. `row`: of the last round."""
         if self.audit is None:
-            asked = [site for site in self._sites.all if site.tested.get("round") == row["round"]]
+            asked = [site for site in self.sites if site.tested.get("round") == row["round"]]
             said = (membership.in_words(site.tested, _plain(site.name)) for site in asked)
             return next(filter(None, said), NOT_TESTED)
         client = self._sites.smallest

@@ -24,6 +24,7 @@ WIDEST = 0.2
 
 TOO_WIDE = f"the interval is wider than {WIDEST:g}"
 TOO_FEW = f"fewer than {FEWEST} rows"
+NO_FIGURE = "no figure"
 TOO_FEW_OF_A_CLASS = f"fewer than {FEWEST} rows of a class"
 
 USED = "used"
@@ -120,7 +121,7 @@ class SiteRecord:
             return "it holds out fewer rows than it says something of"
         figure = self.figures.get(metric)
         if figure is None:
-            return "no figure"
+            return NO_FIGURE
         return figure.why_it_says_little
 
 
