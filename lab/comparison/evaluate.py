@@ -19,7 +19,7 @@ from .site_rows import ComparedSite, held_out, sites_of
 
 
 def measure(models: Mapping[str, Model], config: Config, *, all_rows: bool) -> list[At]:
-    """What was found at each site, and over all of them; differences are those to the first model.
+    """What was found at each site, and over all of them; differences are the first model less each other.
 
     `config`: with the files of the sites (partition=own), and what is held out there; `all_rows`: measure all.
     Raises ConfigError for models of different forms or figures, a run without files, and if no row is held out,
@@ -39,7 +39,8 @@ def measure(models: Mapping[str, Model], config: Config, *, all_rows: bool) -> l
         )
     sites = sites_of(config, next(iter(models.values())).spec)
     held = [_rows(site, config, number, all_rows) for number, site in enumerate(sites)]
-    pairs = [(name, next(iter(models))) for name in list(models)[1:]]
+    first, *others = models
+    pairs = [(first, other) for other in others]
     by_site = [
         {name: [rows_of(model, site, rows)] for name, model in models.items()}
         for site, rows in zip(sites, held, strict=True)

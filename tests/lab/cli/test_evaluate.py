@@ -52,7 +52,7 @@ def test_the_figures_are_those_of_the_run(runs: list[Path]) -> None:
     for folder in runs:
         last = load_run(folder).rows[-1]
         assert found[-1].figures[folder.name]["accuracy"].value == pytest.approx(last["local/accuracy"], abs=1e-12)
-    assert list(found[0].differences) == [("fednnnn", "fedavg")]
+    assert list(found[0].differences) == [("fedavg", "fednnnn")]
 
 
 @pytest.mark.slow
@@ -98,3 +98,17 @@ def test_what_cannot_be_measured(runs: list[Path], tmp_path: Path) -> None:
     assert "dose" in line(str(runs[0]), "--files", str(wrong), "--all-rows")
     copy = shutil.copytree(runs[0], tmp_path / "copy/fedavg")
     assert CliRunner().invoke(app, ["evaluate", str(runs[0]), str(copy)]).exit_code == 0  # one name, two folders
+
+
+@pytest.mark.slow
+def test_the_first_model_less_the_other_and_no_row_over_one_site(runs: list[Path]) -> None:
+    config = load(runs[0]).config
+    files = config.partition.files  # type: ignore[attr-defined]
+    one = CliRunner().invoke(app, ["evaluate", *map(str, runs), "--files", files[0]])
+    assert one.exit_code == 0 and "fedavg − fednnnn" in one.output
+    sites = [line.split()[0] for line in one.output.splitlines() if line.strip().startswith(("north", "all"))]
+    assert sites == ["north"] * 2 and "ranked together" not in one.output
+    both = CliRunner().invoke(app, ["evaluate", *map(str, runs)])
+    assert both.output.count("all: the rows of all sites are ranked together") == 1  # of AUROC
+    alone = CliRunner().invoke(app, ["evaluate", str(runs[0])])
+    assert "ranked together" not in alone.output  # there is no difference
