@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord
@@ -190,7 +191,9 @@ def _figures(facts: CardFacts) -> str:
     ]
     note = (
         "In brackets: the interval of 95 % by the number of rows that were measured (shares of all rows: Wilson; "
-        "AUROC of two classes: Hanley and McNeil), where it is known. It says nothing of another seed."
+        "AUROC of two classes: Hanley and McNeil), where it is known. It says nothing of another seed. "
+        "`fedstride evaluate FOLDER`, where the rows are, has intervals of the other figures too, and of AUROC "
+        "those of DeLong from the scores themselves, which differ a little."
     )
     all_of_them = ["Over all sites (`local`), or on the server's test set (`test`):\n\n" + "\n".join(whole)]
     return "\n\n".join(
@@ -244,6 +247,7 @@ def _privacy(facts: CardFacts) -> str:
 
 def _settings(config: Config) -> str:
     chosen = ", ".join(f"{path}={name}" for path, name in names(config).items())
+    config = config if config.parts is None else replace(config, parts=Path(config.parts).name)
     other = [
         f"- `{key.path}={_code(key.value)}`"
         for key in keys(config)

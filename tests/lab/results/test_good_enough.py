@@ -183,6 +183,7 @@ def test_a_fetched_run_without_the_file_of_its_task(tmp_path: Path) -> None:
     changed = text.replace(task[0], changed).replace("parts: null", "parts: /nowhere/hospitals.py")
     (run.folder / "config.yaml").write_text(changed)
     html = report([load(run.folder)], target=0.8)
+    assert "/nowhere/" not in html and "in hospitals.py" in html and "parts: hospitals.py" in html
     assert "Is it good enough? Over all: yes." in html and "of_the_hospitals" in html
     assert "not available on this machine" not in html  # no partition was drawn, so none is missing
     assert KINDS["labels"].shown([load(run.folder)]) == []
