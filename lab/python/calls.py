@@ -39,7 +39,7 @@ from .keys_as_overrides import Value, merged, several, single, swept
 from .run_result import Result
 from .several_results import Results
 from .status_line import Rounds, StatusLine
-from .user_process import apart
+from .user_process import apart, beginning
 
 Place = str | os.PathLike[str]
 
@@ -84,6 +84,7 @@ def _read(texts: Sequence[str]) -> list[Override]:
     return with_variables(parse(texts), os.environ)
 
 
+@beginning()
 def _prepared(given: Sequence[Override]) -> Prepared:
     try:
         return session.prepare(compose(given))
@@ -168,6 +169,7 @@ def sweep(
         return _make(planned, jobs, line)
 
 
+@beginning()
 def _planned(texts: Sequence[str], resume: bool) -> Sweep:
     planned = plan(texts, resume=resume)
     _check_copies([job.config for job in planned.jobs])
@@ -276,6 +278,7 @@ def _compared(
         raise KeyboardInterrupt(f"the comparison was stopped{where}") from error
 
 
+@beginning()
 def _asked(
     texts: Sequence[str], given: Mapping[str, Value], seeds: Sequence[int], folds: int | None
 ) -> whole_comparison.ComparisonRequest:
