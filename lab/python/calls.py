@@ -34,12 +34,13 @@ from ..engine.sweep_combinations import PlannedRun, Sweep, checked, plan
 from ..results.run_folders import find_runs
 from ..results.run_folders import load as load_run
 from . import notebook_parts
+from .beginning import beginning
 from .comparison import Comparison
 from .keys_as_overrides import Value, merged, several, single, swept
 from .run_result import Result
 from .several_results import Results
 from .status_line import Rounds, StatusLine
-from .user_process import apart, beginning
+from .user_process import apart
 
 Place = str | os.PathLike[str]
 

@@ -63,15 +63,6 @@ def apart() -> Iterator[None]:
         _running.release()
 
 
-@contextlib.contextmanager
-def beginning() -> Iterator[None]:
-    """Inside, nothing is begun yet, and KeyboardInterrupt says so."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt("it was stopped before a run was begun: nothing is to be gone on with") from error
-
-
 def _forget() -> None:
     """Data and parts of the same names may be others in the next run."""
     message_settings.forget()
