@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from .python.beginning import beginning
+
 MODULE_OF = {
     "Comparison": "python.comparison",
     "Result": "python.run_result",
@@ -18,6 +20,7 @@ MODULE_OF = {
 }
 
 
+@beginning()
 def load(name: str) -> Any:
     """The object with this public name. Raises ImportError, in one line, if a package that it needs is missing."""
     try:

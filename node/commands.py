@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fedstride.plain_help import PlainProgram
 from fedstride.processes import exits
 
 from .log.command import node_log
@@ -89,8 +90,6 @@ def add_to(app: typer.Typer) -> None:
 
 def main() -> None:
     """Entry point of these commands alone. The exit codes are those of `exits.run`."""
-    app = typer.Typer(
-        name="fedstride", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
-    )
+    app = PlainProgram(name="fedstride", add_completion=False, pretty_exceptions_enable=False)
     add_to(app)
     exits.run(app)

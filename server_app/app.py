@@ -28,6 +28,7 @@ from .config.overrides import overrides_of
 from .config.schema import Config
 from .reports.progress import Event
 from .reports.round_line import line
+from .reports.unmeasured import measured_metric, why_not_measured
 from .rounds import Round
 
 app = ServerApp()
@@ -70,7 +71,7 @@ def main(grid: Grid, context: Context) -> None:
             outcome = session.run(
                 grid,
                 prepared,
-                observers=[LogLines(prepared.config.headline)],
+                observers=[LogLines(prepared.config)],
                 on_folder=_log_folder,
                 stopped_by=stopped_by,
                 tell=None if grids.is_simulation(grid) else _log_progress,
@@ -85,7 +86,9 @@ def main(grid: Grid, context: Context) -> None:
         if stop.number is not None:
             signal.raise_signal(stop.number)
         raise
-    metric = prepared.config.headline
+    if why := why_not_measured(prepared.config, outcome.rows, outcome.sites):
+        log(WARNING, "%s", why)
+    metric = measured_metric(prepared.config, outcome.rows)
     value = as_text(metric, outcome.rows[-1].get(metric))
     log(INFO, wire.FINAL_LINE, shown(metric), value, outcome.folder)
 
@@ -131,14 +134,14 @@ def _log_progress(event: Event) -> None:
 
 
 class LogLines:
-    """An observer that logs one line for each round, with the metric that decides."""
+    """An observer that logs one line for each round, with the metric that decides, or the first that it has."""
 
-    def __init__(self, metric: str) -> None:
-        self.metric = metric
+    def __init__(self, config: Config) -> None:
+        self._config = config
 
     def replied(self, server_round: int, done: int, total: int) -> None:
         """Do nothing: single replies are not logged."""
 
     def round_done(self, done: Round) -> None:
         """Log the round, training loss, the metric, number of clients, and seconds."""
-        log(INFO, "%s", line(done.row, self.metric))
+        log(INFO, "%s", line(done.row, measured_metric(self._config, [done.row])))

@@ -51,6 +51,7 @@ from .records.run_folder import check_no_links, new_folder
 from .reports.client_rows import empty_rounds_reason
 from .reports.model_card import Audit
 from .reports.progress import Event, Progress
+from .reports.sites import SiteRecord
 from .rounds import Evaluate, Federation, Observer, Round
 from .run_files import Records
 from .stopping import reason_to_stop
@@ -79,6 +80,7 @@ class Outcome:
     rows: list[Row]
     stopped: str | None = None  # why it ended before its last round
     medians: Sequence[str] = ()  # what is known of those that replace missing cells
+    sites: Sequence[SiteRecord] = ()
 
 
 def prepare(
@@ -246,7 +248,7 @@ def run(
         if tracking is not None:
             tracking.close()
     records.close("completed", stopped)
-    return Outcome(records.folder, records.rows, stopped, records.card.medians)
+    return Outcome(records.folder, records.rows, stopped, records.card.medians, records.card.sites)
 
 
 def _execute(federation: Federation, prepared: Prepared, records: Records, done: int) -> str | None:

@@ -278,6 +278,14 @@ def as_text(name: str, value: object) -> str:
     return f"{known.factor * value:.4f}" if known.most == 1.0 else f"{known.factor * value:.4g}"
 
 
+def difference_as_text(name: str, value: float) -> str:
+    """A difference of two values with its sign, in the digits of `as_text`: `+1.30 points`, `-0.0032`."""
+    known = fact(name)
+    if known.unit == "%":
+        return f"{known.factor * value:+.2f} points"
+    return f"{known.factor * value:+.4f}" if known.most == 1.0 else f"{known.factor * value:+.4g}"
+
+
 def require_direction(name: str) -> Better:
     """Whether larger or smaller values of this metric are better. Raises ConfigError if neither is."""
     better = fact(name).better

@@ -20,6 +20,7 @@ from fedstride.tasks.own_files import loading
 from fedstride.tasks.spec import Spec
 from server_app.config.schema import Config
 from server_app.evaluation.membership import HELD_OUT, sentence
+from server_app.reports.sites import name_of
 
 PROCESSOR = torch.device("cpu")
 
@@ -36,7 +37,7 @@ def audit(config: Config, spec: Spec, arrays: ArrayRecord, client: int) -> str:
     if not len(others):
         return "Not tested: no row was held out at the site, and the task has no test set."
     figures = tested(network, trained, others, config.seed, client)
-    return sentence(*figures, f"the smallest site, {client}", where)
+    return sentence(*figures, f"the smallest site, {name_of(config, client)}", where)
 
 
 def _rows(config: Config, spec: Spec, client: int) -> tuple[Examples, Examples, str]:

@@ -47,6 +47,7 @@ def compare(
             help="Go on with the comparison in --out: complete runs are kept, those begun resumed.",
         ),
     ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
 ) -> None:
     """Compare what sites get together with what each would have alone, and with all rows at one place.
 
@@ -61,7 +62,8 @@ def compare(
 
     unix_signals.outlast_the_terminal()
     refuse_standard_output(out, "--out", "a folder")
-    console, numbers, place = Console(), itertools.count(1), list[Path]()
+    console, progress = Console(), Console(quiet=quiet)
+    numbers, place = itertools.count(1), list[Path]()
     wanted = whole_comparison.asked(overrides or [], seeds_in(seeds), folds or 0)
 
     def begins(planned: PlannedComparison, folder: Path, complete: int) -> None:
@@ -69,14 +71,14 @@ def compare(
         for _ in range(complete):
             next(numbers)
         rows = ", ".join(f"{name} {held} of {count}" for name, count, held in planned.counts())
-        say(console, f"rows that are measured: {rows}")
-        say(console, f"{len(planned.runs)} runs in {shown(folder)}")
+        say(progress, f"rows that are measured: {rows}")
+        say(progress, f"{len(planned.runs)} runs in {shown(folder)}")
         if complete:
-            say(console, f"{complete} of them {'is' if complete == 1 else 'are'} complete already")
+            say(progress, f"{complete} of them {'is' if complete == 1 else 'are'} complete already")
 
     def on_end(planned: PlannedComparison, run: ComparedRun, ended: EndedRun) -> None:
         state = f"{ended.state} in {ended.seconds:.0f} s"
-        say(console, f"[{next(numbers)}/{len(planned.runs)}] {run.folder.name}: {state}")
+        say(progress, f"[{next(numbers)}/{len(planned.runs)}] {run.folder.name}: {state}")
 
     try:
         with unix_signals.handled(unix_signals.RaiseOnce()):  # whenever it is ended, no copy of a row stays

@@ -41,14 +41,13 @@ def evaluate(
     from ..comparison import evaluate as evaluation
     from ..comparison import page
     from ..comparison.site_rows import of_files
-    from ..prediction.model import load
+    from ..prediction.model import Which, folder_of, load
 
+    which: Which = "best" if best else "last"
+    folders = [folder_of(folder, which) for folder in folders]
     called = [folder.absolute().name for folder in folders]
     shown = called if len({*called}) == len(called) else list(map(str, folders))
-    models = {
-        name: load(folder, "best" if best else "last", parts=parts)
-        for name, folder in zip(shown, folders, strict=True)
-    }
+    models = {name: load(folder, which, parts=parts) for name, folder in zip(shown, folders, strict=True)}
     require(len(models) == len(folders), "FOLDERS", shown, "each folder once")
     first = next(iter(models.values()))
     named = [file.strip() for file in files.split(",") if file.strip()]
@@ -58,6 +57,8 @@ def evaluate(
     measured = evaluation.measure(models, config, all_rows=all_rows)
     console = Console()
     width = console.width if console.is_terminal else None
+    if all_rows and (known := evaluation.trained_on(models.values(), config)):
+        say(console, f"note: {known}")
     for number, figure in enumerate(measured[0].enough):
         block(("\n" if number else "") + page.text_of(measured, figure, width))
         for note in page.notes(measured, figure, [first.config.seed]):

@@ -34,12 +34,14 @@ def export(
     Its predictions are compared with those of fedstride predict first; if they differ, nothing is written.
     """
     from ..prediction.export import export as write
-    from ..prediction.model import load
+    from ..prediction.model import Which, folder_of, load
     from ..results.output_files import refuse_standard_output
 
     refuse_standard_output(to, "--to", "a model")
+    which: Which = "best" if best else "last"
+    folder = folder_of(folder, which)
     _check_ended(folder)
-    model = load(folder, "best" if best else "last", parts=parts)
+    model = load(folder, which, parts=parts)
     done = write(model, form, to, check, floats=floats)
     line(f"{to.resolve()}: takes {done.takes}; gives {done.gives}")
     if done.note:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-import typer
-
+from fedstride.plain_help import PlainProgram
 from fedstride.processes import exits
 from node import commands as node_commands
 from superlink import commands as superlink_commands
@@ -37,12 +36,11 @@ from . import submit as submit_group
 from . import table as table_group
 from . import watch as watch_group
 
-app = typer.Typer(
+app = PlainProgram(
     name="fedstride",
     help="Federated learning with adaptive step sizes, locally in one process and in Flower.",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 app.command("check")(check_group.check)

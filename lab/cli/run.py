@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from server_app.config.schema import Config
-    from server_app.records.row_values import Row
+    from server_app.session import Outcome
 
     from ..engine.fedavg_comparison import ComparisonRun
     from ..engine.sweep import EndedRun
@@ -136,7 +136,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
                     say(console, f"stopped early: {outcome.stopped}")
                 for known in outcome.medians:
                     say(console, f"note: {known}")
-                _report(console, prepared.config, outcome.folder, outcome.rows, comparisons)
+                _report(console, prepared.config, outcome, comparisons)
             except STOPPED as error:
                 for comparison in comparisons:
                     comparison.stop(type(error))
@@ -167,15 +167,17 @@ def title(config: Config) -> str:
     )
 
 
-def _report(
-    console: Console, config: Config, folder: Path, rows: list[Row], comparisons: list[ComparisonRun]
-) -> None:
+def _report(console: Console, config: Config, outcome: Outcome, comparisons: list[ComparisonRun]) -> None:
     """Print the summary lines: the final figure, that of FedAvg, the plot and the run folder."""
     from fedstride.figures.metrics import as_text, fact, shown
     from server_app.config.keys import label
     from server_app.reports.curve import drawn
+    from server_app.reports.unmeasured import measured_metric, why_not_measured
 
-    metric = config.headline
+    folder, rows = outcome.folder, outcome.rows
+    if why := why_not_measured(config, rows, outcome.sites):
+        say(console, why)
+    metric = measured_metric(config, rows)
     known, final = fact(metric), rows[-1].get(metric)
     name = label(config) + ("" if config.client.name == "sgd" else f" with {config.client.name}")
     say(console, f"{name:<28} final {shown(metric)} {as_text(metric, final):>8}")

@@ -116,13 +116,13 @@ def _here(run: Run) -> Entry:
 
     from ..results.tables import Statistic
 
-    value = Statistic().of(run.rows, run.headline)
+    value = Statistic().of(run.rows, run.figure)
     return Entry(
         run=str(run.folder),
         place="here",
         state=run.state,
         rounds=f"{run.rows[-1]['round'] if run.rows else 0} of {run.config.rounds}",
-        figure="" if value is None else f"{shown(run.headline)} {as_text(run.headline, value)}",
+        figure="" if value is None else f"{shown(run.figure)} {as_text(run.figure, value)}",
         by=_owner(run.folder),
         since=datetime.fromtimestamp(run.started).astimezone().isoformat(timespec="seconds"),
         what=f"{run.method}, {run.config.task.name}, seed {run.config.seed}",

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from fedstride.plain_help import PlainProgram
+
 from ..terminal import line
 
-sign = typer.Typer(help="Make keys that sign apps, and sign an app.", no_args_is_help=True, rich_markup_mode=None)
+sign = PlainProgram(help="Make keys that sign apps, and sign an app.", no_args_is_help=True)
 
 
 @sign.command("key")

@@ -21,8 +21,10 @@ ALL = "all"
 
 
 def everywhere(names: Sequence[str], sites: Sequence[Columns], pairs: Pairs) -> list[At]:
-    """On the rows of each site, and then on those of all sites together."""
+    """On the rows of each site, and then, if there are several, on those of all sites together."""
     at_sites = [at_site(*named, pairs, place) for place, named in enumerate(zip(names, sites, strict=True))]
+    if len(at_sites) == 1:
+        return at_sites
     counts = [intervals.enough(at_site.rows) for at_site in at_sites]
     if not any(counts):
         return [*at_sites, over_all(sites, pairs, MAX_SEED)]

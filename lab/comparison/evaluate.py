@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import shlex
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from fedstride.errors import ConfigError, DataError
+from fedstride.errors import ConfigError, DataError, FedstrideError
+from fedstride.tasks.data_toml.site import read_form_of
 from fedstride.tasks.evaluation.comparison import At
 from server_app.config.schema import Config
 
@@ -19,7 +22,7 @@ from .site_rows import ComparedSite, held_out, sites_of
 
 
 def measure(models: Mapping[str, Model], config: Config, *, all_rows: bool) -> list[At]:
-    """What was found at each site, and over all of them; differences are those to the first model.
+    """What was found at each site, and over all of them; differences are the first model less each other.
 
     `config`: with the files of the sites (partition=own), and what is held out there; `all_rows`: measure all.
     Raises ConfigError for models of different forms or figures, a run without files, and if no row is held out,
@@ -39,12 +42,38 @@ def measure(models: Mapping[str, Model], config: Config, *, all_rows: bool) -> l
         )
     sites = sites_of(config, next(iter(models.values())).spec)
     held = [_rows(site, config, number, all_rows) for number, site in enumerate(sites)]
-    pairs = [(name, next(iter(models))) for name in list(models)[1:]]
+    first, *others = models
+    pairs = [(first, other) for other in others]
     by_site = [
         {name: [rows_of(model, site, rows)] for name, model in models.items()}
         for site, rows in zip(sites, held, strict=True)
     ]
     return everywhere([site.name for site in sites], by_site, pairs)
+
+
+def trained_on(models: Collection[Model], config: Config) -> str:
+    """That all rows are measured of sites on which a model was trained, and how to measure others; empty if not.
+
+    A site is known by the place of its file, as the configuration of the model's run names it.
+    """
+    files = {_place(file): file for file in files_of(config)}
+    named = {file for model in models for file in getattr(model.config.partition, "files", None) or []}
+    trained = [file for place, file in files.items() if place in {_place(file) for file in named}]
+    if not trained:
+        return ""
+    folders = " ".join(shlex.quote(str(model.folder)) for model in models)
+    return (
+        f"{', '.join(trained)}: a model was trained on rows that are measured here, so figures may be too good; "
+        f"for held-out rows alone: fedstride evaluate {folders}"
+    )
+
+
+def _place(file: str) -> Path:
+    """The resolved place of a site's data; of its own file (*.toml) if that cannot be read."""
+    path = Path(file).expanduser()
+    with contextlib.suppress(FedstrideError):
+        path = read_form_of(path).path
+    return path.resolve()
 
 
 def _rows(site: ComparedSite, config: Config, number: int, all_rows: bool) -> np.ndarray:

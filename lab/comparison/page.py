@@ -19,11 +19,17 @@ from fedstride.tasks.evaluation.comparison import At, ComparedFigure
 from server_app.reports.plot_style import LONGEST_LABEL, legend_label, new_figure, save_figure, shown, style
 
 from ..results.formats import Grid, markdown, text
+from .comparison_figures import ALL
 from .comparison_runs import ALONE
 
 PAGE, PICTURE, NUMBERS = "README.md", "comparison.png", "comparison.json"
 
 NOTHING = "–"
+
+TOGETHER = (
+    f"{ALL}: the rows of all sites are ranked together, also in the difference; that over all sites of a run with "
+    "against=FILE is the mean of the sites' differences by rows"
+)
 
 
 def grid(measured: Sequence[At], figure: str) -> Grid:
@@ -52,6 +58,8 @@ def notes(measured: Sequence[At], figure: str, seeds: Sequence[int]) -> list[str
         kinds = f", or fewer than {FEWEST} of one class," if figure in {*EXACT, *LISTS} else ""
         lines.append(f"* {', '.join(few)}: fewer than {FEWEST} rows{kinds} were measured, which says too little")
     lines += _over_all(measured[-1]) + _unmoved(measured, figure)
+    if figure in EXACT and measured[-1].site == ALL and measured[-1].differences:
+        lines.append(TOGETHER)
     if len(seeds) > 1:
         spreads = {column: cells[figure].spread for column, cells in measured[-1].figures.items()}
         known = fact(f"{wire.LOCAL}/{figure}")

@@ -103,7 +103,7 @@ def numbers_of_methods(runs: Sequence[Run]) -> dict[str, int]:
 def _has(run: Run, needs: str) -> bool:
     if needs is DRAWN:
         return run.config.partition.name != "own"
-    needs = run.headline if needs is HEADLINE else needs
+    needs = run.figure if needs is HEADLINE else needs
     return any(value is not None and _fits(key, needs) for row in run.rows for key, value in row.items())
 
 

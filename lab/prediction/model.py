@@ -23,6 +23,7 @@ from fedstride.tasks.registry import MODELS
 from fedstride.tasks.spec import Spec, Target
 from server_app.config.compose import from_yaml
 from server_app.config.schema import Config
+from server_app.records.completed_run import CONFIG
 from server_app.run_files import BEST, MODEL, TASK
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ class Model:
     spec: Spec
     config: Config
     folder: Path
+
+    def __repr__(self) -> str:
+        values = sum(parameter.numel() for parameter in self.network.parameters())
+        return f"<{self.config.model.name}, {values:,} parameters, task {self.config.task.name}: {self.folder}>"
 
     def predict(
         self, source: str | Path | np.ndarray | pd.DataFrame | Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -148,14 +153,15 @@ def _frame(source: Any) -> pd.DataFrame:
 def load(folder: str | Path, which: Which = "last", *, parts: str | Path | None = None) -> Model:
     """The model of a run's folder: of its `last` round, or of the `best` one by the metric that decides.
 
-    The folder needs `config.yaml`, `task.json` and the file with the weights; the task's data are not needed. A
-    network of a user's own is built by the file of parts that the run names, or by `parts`; that file is
-    executed. Raises ConfigError, in one line with the file, for what is missing, damaged or does not fit.
+    The path of that model's file in the folder is accepted, too. The folder needs `config.yaml`, `task.json` and
+    the file with the weights; the task's data are not needed. A network of a user's own is built by the file of
+    parts that the run names, or by `parts`; that file is executed. Raises ConfigError, in one line with the file,
+    for what is missing, damaged or does not fit.
     """
-    place = Path(folder).expanduser()
     if which not in FILES:
         raise ConfigError(f"which = {which!r} is not allowed: it must be {' or '.join(FILES)}")
-    name = "config.yaml"
+    place = folder_of(folder, which)
+    name = CONFIG
     try:
         config = _config(bounded_reading.text(place / name), None if parts is None else str(parts))
         name = TASK
@@ -171,6 +177,25 @@ def load(folder: str | Path, which: Which = "last", *, parts: str | Path | None 
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ConfigError(f"{place / name} cannot be used: {reason[:300]}") from error
     return Model(network.eval(), spec, config, place.absolute())
+
+
+def folder_of(path: str | Path, which: Which = "last") -> Path:
+    """The run's folder that is named, or that has the named file with the model of `which` round.
+
+    Raises ConfigError for another file.
+    """
+    place = Path(path).expanduser()
+    if not place.is_file():
+        return place
+    folder = place.absolute().parent
+    if not (folder / CONFIG).is_file():
+        raise ConfigError(f"{place} is a file, not the folder of a run: name the folder that the run has written")
+    if place.name != FILES[which]:
+        raise ConfigError(
+            f"{place} is not the model of the {which} round, {FILES[which]}: name the run's folder, {folder}, "
+            "and for the model of the best round --best (in Python: which='best')"
+        )
+    return folder
 
 
 def _config(text: str, parts: str | None) -> Config:

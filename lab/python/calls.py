@@ -34,6 +34,7 @@ from ..engine.sweep_combinations import PlannedRun, Sweep, checked, plan
 from ..results.run_folders import find_runs
 from ..results.run_folders import load as load_run
 from . import notebook_parts
+from .beginning import beginning
 from .comparison import Comparison
 from .keys_as_overrides import Value, merged, several, single, swept
 from .run_result import Result
@@ -84,6 +85,7 @@ def _read(texts: Sequence[str]) -> list[Override]:
     return with_variables(parse(texts), os.environ)
 
 
+@beginning()
 def _prepared(given: Sequence[Override]) -> Prepared:
     try:
         return session.prepare(compose(given))
@@ -168,6 +170,7 @@ def sweep(
         return _make(planned, jobs, line)
 
 
+@beginning()
 def _planned(texts: Sequence[str], resume: bool) -> Sweep:
     planned = plan(texts, resume=resume)
     _check_copies([job.config for job in planned.jobs])
@@ -276,6 +279,7 @@ def _compared(
         raise KeyboardInterrupt(f"the comparison was stopped{where}") from error
 
 
+@beginning()
 def _asked(
     texts: Sequence[str], given: Mapping[str, Value], seeds: Sequence[int], folds: int | None
 ) -> whole_comparison.ComparisonRequest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from fedstride.errors import ConfigError
@@ -51,7 +52,7 @@ def command(run: Run) -> str:
     """The `fedstride run` command that repeats a run, or a comment with the reason why there is none."""
     try:
         if run.config.parts is not None:  # composing executes the file, and the runs may be another user's
-            raise ConfigError(f"it uses user-defined parts, in {run.config.parts}")
+            raise ConfigError(f"it uses user-defined parts, in {Path(run.config.parts).name}")
         overrides = overrides_for(run.config)
     except ConfigError as error:
         place = f"{run.folder}/config.yaml"

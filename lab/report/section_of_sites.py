@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedstride.figures.metrics import shown
 from server_app.evaluation.differences import HEAD, pairs_in
 from server_app.evaluation.differences import NOTE as PAIRS_NOTE
-from server_app.reports.sites import SiteRecord
+from server_app.reports.sites import NO_FIGURE, SiteRecord
 
 from ..results.formats import Grid
 from ..results.good_enough import sites_of
@@ -39,7 +39,7 @@ def _is_of_interest(run: Run, of_run: Sequence[SiteRecord]) -> bool:
 
 def _of_run(run: Run, of_run: Sequence[SiteRecord], *, folded: bool) -> str:
     metrics = list(dict.fromkeys(metric for site in of_run for metric in site.figures))
-    metrics.sort(key=lambda metric: metric != run.headline)
+    metrics.sort(key=lambda metric: metric != run.figure)
     first, others = metrics[:1], metrics[1:]
     head = ["site", *map(shown, first), "rows trained", "rows measured", "rounds", *map(shown, others)]
     rows = [
@@ -55,7 +55,7 @@ def _of_run(run: Run, of_run: Sequence[SiteRecord], *, folded: bool) -> str:
     ]
     made = table(Grid(f"sites of {run.folder.name}", head, rows))
     made += _of_pairs(run, of_run) if run.config.against else ""
-    remarks = [f"{site.name}: {remark}" for site in of_run if (remark := _remark(site, run.headline))]
+    remarks = [f"{site.name}: {remark}" for site in of_run if (remark := _remark(site, run.figure))]
     made += listed(remarks, "small")
     if not folded and len(rows) <= MANY:
         return made
@@ -82,6 +82,8 @@ def _remark(site: SiteRecord, metric: str) -> str:
     """Why the site's last reply was not used, or why its figure says little."""
     if site.reason and site.measured != 0:
         return f"its last reply was not used: {site.reason[:200]}"
+    if site.figures and metric not in site.figures:
+        return f"{NO_FIGURE} of {shown(metric)}"
     little = site.why_it_says_little(metric) if site.evaluated else ""
     return f"too few rows to say: {little}" if little else ""
 

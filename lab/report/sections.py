@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from fedstride.errors import FedstrideError
 from fedstride.figures.metrics import with_unit
 from server_app.config.compose import to_yaml
+from server_app.config.schema import Config
 from server_app.records.row_values import total
 
 from ..papers.links import links
@@ -142,15 +145,15 @@ def overview(runs: Sequence[Run]) -> str:
     metrics = list(by_headline(runs))
     rows = []
     for run in runs:
-        value = Statistic().of(run.rows, run.headline)
-        last = NONE if value is None else number(value, run.headline)
+        value = Statistic().of(run.rows, run.figure)
+        last = NONE if value is None else number(value, run.figure)
         seconds = run.status.get("seconds", {}).get("total")
         rows.append(
             [
                 run.method,
                 run.folder.name,
                 str(run.config.seed),
-                *([] if len(metrics) == 1 else [with_unit(run.headline)]),
+                *([] if len(metrics) == 1 else [with_unit(run.figure)]),
                 last,
                 run.state,
                 f"{run.rows[-1]['round'] if run.rows else 0} of {run.config.rounds}",
@@ -191,6 +194,11 @@ def _machine(status: dict[str, Any]) -> str:
     )
 
 
+def _named(config: Config) -> Config:
+    """Its file of parts by name alone: the place of a deployed run's app is gone after the run."""
+    return config if config.parts is None else replace(config, parts=Path(config.parts).name)
+
+
 def papers(runs: Sequence[Run]) -> str:
     """Links to the papers of the methods."""
     paper_links = links(run.method for run in runs)
@@ -206,7 +214,7 @@ def commands(runs: Sequence[Run]) -> str:
     blocks = [
         f'<h3>{escape(run.folder.name)}</h3><p class="small">{escape(str(run.folder))}</p>'
         f"<pre><code>{escape(command(run))}</code></pre>\n"
-        f"<details><summary>configuration and versions</summary><pre>{escape(to_yaml(run.config))}</pre>"
+        f"<details><summary>configuration and versions</summary><pre>{escape(to_yaml(_named(run.config)))}</pre>"
         f'<p class="small">{escape(_machine(run.status))}</p></details>\n'
         for run in runs
     ]

@@ -9,6 +9,7 @@ from fedstride.errors import FedstrideError
 from fedstride.figures.metrics import ERROR, as_text, fact, is_better, require_direction, shown
 from fedstride.messages import wire
 from server_app.reports.sites import SiteFigure, SiteRecord, Sites, over_all
+from server_app.reports.unmeasured import why_not_measured
 
 from .run_folders import Run
 from .tables import Statistic
@@ -16,6 +17,7 @@ from .tables import Statistic
 YES, NO, OPEN = "yes", "no", "it cannot be said"
 
 IN_IT, TOO_LITTLE = "the interval contains the target", "too few rows were measured"
+UNKNOWN = "it has no figure"
 """Why it cannot be said."""
 
 
@@ -40,22 +42,22 @@ def sites_of(run: Run) -> list[SiteRecord]:
 
 def quality(run: Run, target: float | None = None) -> Quality:
     """The answer for one run. `target`: of the metric that decides; None: the run's own, if it has one."""
-    metric, sites = run.headline, sites_of(run)
-    wanted = run.config.target if target is None else target
-    figure = _last(run, sites)
+    metric, sites = run.figure, sites_of(run)
+    wanted = run.config.target if target is None and metric == run.headline else target
+    figure, why = _last(run, sites), why_not_measured(run.config, run.rows, sites)
     unfinished = () if run.completed else (f"The run {run.remark}.",)
     if figure is None:
-        return Quality(f"No figure: {shown(metric)} was not measured in any round.", warnings=unfinished)
+        return Quality(f"No figure. {why}", warnings=unfinished)
     return Quality(
         _answer(figure, wanted, _of_what(metric, sites)),
-        (*_of_bins(run), *_at_sites(metric, sites, wanted)),
+        (*([why] if why else []), *_of_bins(run), *_at_sites(metric, sites, wanted)),
         (*unfinished, *_warnings(metric, sites)),
     )
 
 
 def _last(run: Run, sites: Sequence[SiteRecord]) -> SiteFigure | None:
     """The figure that decides, of the last round in which it was measured."""
-    metric = run.headline
+    metric = run.figure
     for row in reversed(run.rows):
         if (figure := over_all(row, sites).get(metric)) is not None and (row["round"] or not run.config.rounds):
             return figure
@@ -65,10 +67,10 @@ def _last(run: Run, sites: Sequence[SiteRecord]) -> SiteFigure | None:
 
 def _of_bins(run: Run) -> list[str]:
     """How far the figure can be from that of the scores themselves, if it is from bins of them."""
-    error = Statistic().of(run.rows, f"{run.headline}/{ERROR}")
+    error = Statistic().of(run.rows, f"{run.figure}/{ERROR}")
     if not error:
         return []
-    within = as_text(run.headline, error)
+    within = as_text(run.figure, error)
     return [
         f"It is from bins of scores, and within {within} of the figure of the scores, which stay at the sites."
     ]
@@ -121,38 +123,45 @@ def reaches(figure: SiteFigure, target: float) -> str:
 def _at_sites(metric: str, sites: Sequence[SiteRecord], target: float | None) -> list[str]:
     """The best and the worst site; with a target, the sites that reach it, that do not, and that are open.
 
-    A site whose figure is of too few rows is neither the best nor the worst.
+    A site whose figure says little is neither the best nor the worst, and one without a figure is open.
     """
     measured = [(site, site.figures[metric]) for site in sites if metric in site.figures]
     if not measured or not _has_direction(metric):
         return []
     smaller = fact(metric).better == "smaller"
-    judged = [pair for pair in measured if not pair[1].why_its_rows_are_few]
+    judged = [pair for pair in measured if not pair[1].why_it_says_little]
     ordered = sorted(judged, key=lambda pair: pair[1].value, reverse=not smaller)
     lines = []
     if target is not None:
-        lines.append(f"At every site? {_counted(measured, target)}")
+        lines.append(f"At every site? {_counted(metric, sites, target)}")
     if len(ordered) > 1:
         (best, first), (worst, last) = ordered[0], ordered[-1]
         lines.append(f"Best site: {best.name}, {first.text}. Worst site: {worst.name}, {last.text}.")
     return lines
 
 
-def _counted(measured: Sequence[tuple[SiteRecord, SiteFigure]], target: float) -> str:
+def _counted(metric: str, sites: Sequence[SiteRecord], target: float) -> str:
     answers: dict[str, list[str]] = {YES: [], NO: [], OPEN: []}
     reasons = set()
-    for site, figure in measured:
-        answer = reaches(figure, target)
+    for site in sites:
+        figure = site.figures.get(metric)
+        answer = OPEN if figure is None else reaches(figure, target)
         answers[answer].append(site.name)
         if answer == OPEN:
-            reasons.add(TOO_LITTLE if figure.why_it_says_little else IN_IT)
-    if len(answers[YES]) == len(measured):
-        return f"Yes, at each of {len(measured)}."
+            reasons.add(_why_open(site, figure))
+    if len(answers[YES]) == len(sites):
+        return f"Yes, at each of {len(sites)}."
     parts = [f"yes at {_named(answers[YES])}", f"no at {_named(answers[NO])}"]
     parts.append(f"it cannot be said at {_named(answers[OPEN])}, because {' or '.join(sorted(reasons))}")
     said = [part for part, answer in zip(parts, answers.values(), strict=True) if answer]
     text = "; ".join(said)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _why_open(site: SiteRecord, figure: SiteFigure | None) -> str:
+    if figure is None:
+        return TOO_LITTLE if site.measured == 0 else UNKNOWN
+    return TOO_LITTLE if figure.why_it_says_little else IN_IT
 
 
 def _named(names: Sequence[str], most: int = 8) -> str:
@@ -164,17 +173,20 @@ def _warnings(metric: str, sites: Sequence[SiteRecord]) -> list[str]:
     """The sites that say nothing of the model, and those whose reply was not used in each round."""
     if not any(site.figures for site in sites):
         return []
-    few = [(site, why) for site in sites if (why := site.why_it_says_little(metric))]
-    said = [f"{site.name} ({_rows(site)}{why})" for site, why in few]
+    without = [site for site in sites if metric not in site.figures and site.measured != 0]
+    few = [(site, why) for site in sites if site not in without and (why := site.why_it_says_little(metric))]
+    said = [f"{site.name} ({_rows(site)}, {why})" for site, why in few]
+    none = [site.name + (f" ({_rows(site)})" if site.measured else "") for site in without]
     absent = [f"{site.name} ({site.attended} of {site.asked})" for site in sites if site.attended < site.asked]
     return [
         *([f"Too few rows to say: {_named(said)}."] if said else []),
+        *([f"No {shown(metric)}: {_named(none)}."] if none else []),
         *([f"Rounds in which a reply was used: {_named(absent)}."] if absent else []),
     ]
 
 
 def _rows(site: SiteRecord) -> str:
-    return "" if site.measured is None else f"{site.measured} rows measured, "
+    return "rows not counted" if site.measured is None else f"{site.measured} rows measured"
 
 
 def _has_direction(metric: str) -> bool:

@@ -20,6 +20,7 @@ from server_app.records.line_files import LinesRead, find_lines, read_lines
 from server_app.records.restored_lines import CLIENTS, METRICS
 from server_app.records.row_values import Row
 from server_app.records.run_folder import is_locked
+from server_app.reports.unmeasured import measured_metric
 
 from .status import read_fetched, read_status
 
@@ -73,6 +74,11 @@ class Run:
         return self.config.headline
 
     @cached_property
+    def figure(self) -> str:
+        """The metric that the run is judged by: that which decides, or the first measured in its place."""
+        return measured_metric(self.config, self.rows)
+
+    @cached_property
     def state(self) -> str:
         """completed, failed, interrupted, terminated, running or lost; unknown if there is no status.json.
 
@@ -116,10 +122,14 @@ class Run:
 
 
 def by_headline(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """The runs by the metric that decides, in order of first appearance."""
+    """The runs by the metric that decides, in order of first appearance.
+
+    If none of the runs with this metric has a value of it, by the first figure that each has in its place.
+    """
+    measured = {run.headline for run in runs if run.figure == run.headline}
     by_metric: dict[str, list[Run]] = {}
     for run in runs:
-        by_metric.setdefault(run.headline, []).append(run)
+        by_metric.setdefault(run.headline if run.headline in measured else run.figure, []).append(run)
     return by_metric
 
 

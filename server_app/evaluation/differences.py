@@ -13,7 +13,7 @@ from typing import Any
 
 from fedstride.figures.differences import HIGH, LOW, Difference, over_sites, unpacked
 from fedstride.figures.intervals import NONE, Interval
-from fedstride.figures.metrics import as_text, fact, shown
+from fedstride.figures.metrics import as_text, difference_as_text, shown
 from fedstride.messages import wire
 from strategies.replies.cohort import Cohort
 
@@ -43,15 +43,11 @@ class ModelPair:
     @property
     def cells(self) -> list[str]:
         """First, second, difference and interval as texts, in the unit of the figure; of percents in points."""
-        known = fact(f"{wire.LOCAL}/{self.figure}")
-
-        def signed(value: float) -> str:
-            return f"{known.factor * value:+.4g}" + (" points" if known.unit == "%" else "")
-
-        low, high = self.interval
-        ends = UNMOVED if low == high else f"{signed(low)} to {signed(high)}" if self.interval.known else TOO_FEW
-        both = [as_text(f"{wire.LOCAL}/{self.figure}", value) for value in (self.first, self.second)]
-        return [*both, signed(self.difference), ends]
+        metric = f"{wire.LOCAL}/{self.figure}"
+        difference, low, high = (difference_as_text(metric, value) for value in (self.difference, *self.interval))
+        unmoved = self.interval.low == self.interval.high
+        ends = UNMOVED if unmoved else f"{low} to {high}" if self.interval.known else TOO_FEW
+        return [as_text(metric, self.first), as_text(metric, self.second), difference, ends]
 
     @property
     def name(self) -> str:
@@ -59,16 +55,17 @@ class ModelPair:
         return shown(f"{wire.LOCAL}/{self.figure}").removeprefix(f"{wire.LOCAL} ")
 
 
-HEAD = ("initial", "against", "difference", "interval of 95 %")
+HEAD = ("initial", "against", "initial − against", "interval of 95 %")
 """Above `ModelPair.cells`."""
 
 NOTE = (
     "Both models were measured on the same rows; AUROC of each is from bins of scores, the difference from the "
     "scores themselves. The difference is the first one's figure less the second one's, and clear where its "
     "interval, by the rows alone, does not include 0 (DeLong; for other figures than AUROC of two classes a "
-    "bootstrap at the site); one that does not move with the rows has no interval. Over all sites it is the mean "
-    "of the sites' differences by rows, of those with enough rows, with the variance from theirs; it is not the "
-    "difference on all rows together."
+    "bootstrap at the site); one that does not move with the rows has no interval. In the row `all`, the figures "
+    "are of all rows together, but the difference is the mean of the sites' differences by rows, of those with "
+    "enough rows, with the variance from theirs; so it is not the difference of the two figures beside it, nor "
+    "that of `fedstride evaluate`, which ranks all rows together."
 )
 
 

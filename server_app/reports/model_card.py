@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord
@@ -66,6 +67,11 @@ class Card:
         """Take over the rows of a round's clients."""
         self._sites.add(clients)
 
+    @property
+    def sites(self) -> Sequence[SiteRecord]:
+        """What the rows say of each site."""
+        return self._sites.all
+
     def text(self, row: Row, arrays: ArrayRecord, state: str) -> str:
         """The card after the round of this row, with its whole model. `state`: how the run ended."""
         facts = CardFacts(
@@ -73,7 +79,7 @@ class Card:
             config=self._config,
             spec=self.spec,
             row=row,
-            sites=self._sites.all,
+            sites=self.sites,
             state=state,
             values=sum(math.prod(array.shape) for array in arrays.values()),
             membership=self._membership(row, arrays) if state == "completed" else NOT_COMPLETED,
@@ -84,7 +90,7 @@ class Card:
     def _membership(self, row: Row, arrays: ArrayRecord) -> str:
         """What the test finds at the smallest site. `row`: of the last round."""
         if self.audit is None:
-            asked = [site for site in self._sites.all if site.tested.get("round") == row["round"]]
+            asked = [site for site in self.sites if site.tested.get("round") == row["round"]]
             said = (membership.in_words(site.tested, _plain(site.name)) for site in asked)
             return next(filter(None, said), NOT_TESTED)
         client = self._sites.smallest
@@ -185,7 +191,9 @@ def _figures(facts: CardFacts) -> str:
     ]
     note = (
         "In brackets: the interval of 95 % by the number of rows that were measured (shares of all rows: Wilson; "
-        "AUROC of two classes: Hanley and McNeil), where it is known. It says nothing of another seed."
+        "AUROC of two classes: Hanley and McNeil), where it is known. It says nothing of another seed. "
+        "`fedstride evaluate FOLDER`, where the rows are, has intervals of the other figures too, and of AUROC "
+        "those of DeLong from the scores themselves, which differ a little."
     )
     all_of_them = ["Over all sites (`local`), or on the server's test set (`test`):\n\n" + "\n".join(whole)]
     return "\n\n".join(
@@ -239,6 +247,7 @@ def _privacy(facts: CardFacts) -> str:
 
 def _settings(config: Config) -> str:
     chosen = ", ".join(f"{path}={name}" for path, name in names(config).items())
+    config = config if config.parts is None else replace(config, parts=Path(config.parts).name)
     other = [
         f"- `{key.path}={_code(key.value)}`"
         for key in keys(config)

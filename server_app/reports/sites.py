@@ -24,6 +24,7 @@ WIDEST = 0.2
 
 TOO_WIDE = f"the interval is wider than {WIDEST:g}"
 TOO_FEW = f"fewer than {FEWEST} rows"
+NO_FIGURE = "no figure"
 TOO_FEW_OF_A_CLASS = f"fewer than {FEWEST} rows of a class"
 
 USED = "used"
@@ -120,7 +121,7 @@ class SiteRecord:
             return "it holds out fewer rows than it says something of"
         figure = self.figures.get(metric)
         if figure is None:
-            return "no figure"
+            return NO_FIGURE
         return figure.why_it_says_little
 
 
@@ -128,7 +129,7 @@ class Sites:
     """The sites of a run, from the rows of its clients, which are added round by round."""
 
     def __init__(self, config: Config) -> None:
-        self._files = [Path(path).stem for path in getattr(config.partition, "files", None) or []]
+        self._config = config
         self._found: dict[Any, SiteRecord] = {}
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -138,7 +139,7 @@ class Sites:
             if client is None:  # a node that was refused
                 continue
             if client not in self._found:
-                self._found[client] = SiteRecord(self._name(client))
+                self._found[client] = SiteRecord(name_of(self._config, client))
             self._found[client].add(row)
 
     @property
@@ -154,10 +155,12 @@ class Sites:
         site_number = min(sizes, key=lambda client: (sizes[client], str(client)), default=None)
         return site_number if isinstance(site_number, int) else None
 
-    def _name(self, client: Any) -> str:
-        """The name that a site states, or its number, with the name of its file where the run names the files."""
-        has_file = isinstance(client, int) and 0 <= client < len(self._files)
-        return f"{client} ({self._files[client]})" if has_file else str(client)
+
+def name_of(config: Config, client: Any) -> str:
+    """The name that a site states, or its number, with the name of its file where the run names the files."""
+    files = getattr(config.partition, "files", None) or []
+    has_file = isinstance(client, int) and 0 <= client < len(files)
+    return f"{client} ({Path(files[client]).stem})" if has_file else str(client)
 
 
 def over_all(row: Mapping[str, Any], sites: Iterable[SiteRecord]) -> dict[str, SiteFigure]:

@@ -52,7 +52,7 @@ def test_the_figures_are_those_of_the_run(runs: list[Path]) -> None:
     for folder in runs:
         last = load_run(folder).rows[-1]
         assert found[-1].figures[folder.name]["accuracy"].value == pytest.approx(last["local/accuracy"], abs=1e-12)
-    assert list(found[0].differences) == [("fednnnn", "fedavg")]
+    assert list(found[0].differences) == [("fedavg", "fednnnn")]
 
 
 @pytest.mark.slow
@@ -98,3 +98,58 @@ def test_what_cannot_be_measured(runs: list[Path], tmp_path: Path) -> None:
     assert "dose" in line(str(runs[0]), "--files", str(wrong), "--all-rows")
     copy = shutil.copytree(runs[0], tmp_path / "copy/fedavg")
     assert CliRunner().invoke(app, ["evaluate", str(runs[0]), str(copy)]).exit_code == 0  # one name, two folders
+
+
+@pytest.mark.slow
+def test_the_first_model_less_the_other_and_no_row_over_one_site(runs: list[Path]) -> None:
+    config = load(runs[0]).config
+    files = config.partition.files  # type: ignore[attr-defined]
+    one = CliRunner().invoke(app, ["evaluate", *map(str, runs), "--files", files[0]])
+    assert one.exit_code == 0 and "fedavg − fednnnn" in one.output
+    sites = [line.split()[0] for line in one.output.splitlines() if line.strip().startswith(("north", "all"))]
+    assert sites == ["north"] * 2 and "ranked together" not in one.output
+    both = CliRunner().invoke(app, ["evaluate", *map(str, runs)])
+    assert both.output.count("all: the rows of all sites are ranked together") == 1  # of AUROC
+    alone = CliRunner().invoke(app, ["evaluate", str(runs[0])])
+    assert "ranked together" not in alone.output  # there is no difference
+
+
+@pytest.mark.slow
+def test_all_rows_of_a_site_of_training_are_said_to_be(runs: list[Path], tmp_path: Path) -> None:
+    files = load(runs[0]).config.partition.files  # type: ignore[attr-defined]
+    link, own = tmp_path / "link.csv", tmp_path / "site.toml"
+    link.symlink_to(files[0])
+    own.write_text(f'path = "{files[1]}"\n')
+    other = table(tmp_path / "east.csv", 45, 9)
+
+    def output(*arguments: str) -> str:
+        return " ".join(CliRunner().invoke(app, ["evaluate", str(runs[0]), *arguments]).output.split())
+
+    for given in (files[0], str(link), str(own), f"{other},{files[1]}"):
+        text = output("--files", given, "--all-rows")
+        assert "note: /" in text and ": a model was trained on rows that are measured here" in text
+        assert f"fedstride evaluate {runs[0]}" in text
+    assert "note: " in output("--all-rows")
+    for arguments in (["--files", str(other), "--all-rows"], ["--files", files[0]], []):
+        assert "trained on" not in output(*arguments)
+
+
+@pytest.mark.slow
+def test_the_file_of_the_model_stands_for_its_folder(runs: list[Path], tmp_path: Path) -> None:
+    def output(*arguments: str) -> str:
+        found = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+        assert found.exit_code == 0
+        return found.output
+
+    file = str(runs[0] / "model.safetensors")
+    assert output("evaluate", file) == output("evaluate", str(runs[0]))
+    assert output("evaluate", str(runs[0] / "best.safetensors"), "--best")
+    assert load(file).folder == runs[0]
+    data = str(table(tmp_path / "east.csv", 20, 9))
+    assert "20 predictions" in output("predict", file, data, "-o", str(tmp_path / "made.csv"))
+    assert "largest difference" in output("export", file, "--to", str(tmp_path / "model.pt2"), "--format", "torch")
+    for wrong in ("best.safetensors", "metrics.jsonl"):
+        with pytest.raises(ConfigError, match=f"{wrong} is not the model of the last round.*name the run"):
+            load(runs[0] / wrong)
+    with pytest.raises(ConfigError, match=r"east.csv is a file, not the folder of a run: name the folder"):
+        load(data)

@@ -205,6 +205,13 @@ def test_too_many_folds_for_a_small_site(sites: list[str], tmp_path: Path) -> No
         plan({"fedavg": compose(sites)}, [1], tmp_path / "out", 20)
 
 
+@pytest.mark.slow
+def test_quiet_prints_the_result_alone(sites: list[str], tmp_path: Path) -> None:
+    printed, _ = compared(tmp_path / "quiet", *sites, "--seeds", "4", "--quiet")
+    assert "rows that are measured" not in printed and "[1/" not in printed and "completed" not in printed
+    assert "all figures, the picture" in printed and "intervals" in printed
+
+
 def test_a_folder_with_files_is_not_used(sites: list[str], tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine").write_text("")

@@ -333,6 +333,42 @@ def test_ctrl_c_before_the_first_round_says_so(press: Callable[[Any], None]) -> 
         fedstride.run(SMALL)
 
 
+@pytest.mark.parametrize(
+    ("stopped", "call"),
+    [
+        ("compose", lambda: fedstride.run(SMALL)),
+        ("compose", lambda: fedstride.resume("part")),
+        ("plan", lambda: fedstride.sweep(SMALL, seed=[1, 2])),
+        ("whole_comparison.asked", lambda: fedstride.compare(SMALL)),
+    ],
+)
+def test_ctrl_c_before_anything_was_begun_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stopped: str, call: Callable[[], Any]
+) -> None:
+    def press(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"lab.python.calls.{stopped}", press)
+    with pytest.raises(KeyboardInterrupt, match="stopped before any run had begun"):
+        call()
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_while_packages_are_imported_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def press(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lab.public_names.import_module", press)
+    with pytest.raises(KeyboardInterrupt, match="stopped before any run had begun"):
+        fedstride.run  # noqa: B018
+
+
+def test_a_model_is_shown_in_short(result: fedstride.Result) -> None:
+    shown = repr(result.model)
+    assert shown.startswith("<mlp, ") and " parameters, task mnist5k: " in shown and len(shown) < 200
+    assert str(result.folder) in shown
+
+
 @pytest.mark.slow
 def test_sigterm_closes_the_run_and_then_acts_as_before(press: Callable[[Any], None], tmp_path: Path) -> None:
     got: list[int] = []

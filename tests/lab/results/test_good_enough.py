@@ -85,9 +85,13 @@ def test_a_figure_from_bins_says_how_far_it_can_be_off(tmp_path: Path, error: fl
 
 def test_sites_of_one_class_and_sites_that_are_absent(tmp_path: Path) -> None:
     silent = {"client": "mute", "status": "no reply", "reason": "no reply in 5 s"}
-    found = quality(study(tmp_path / "run", [*GOOD[:2], site("healthy", None, rows=40), silent]))
+    run = study(tmp_path / "run", [*GOOD[:2], site("healthy", None, rows=40), silent])
+    found = quality(run)
     assert "measured at 3 sites, of which 2 have a figure of their own" in found.text
-    assert any("healthy (40 rows measured, no figure)" in each for each in found.warnings)
+    assert "No local auroc: healthy (40 rows measured), mute." in found.warnings
+    assert not any("Too few rows" in each for each in found.warnings)
+    answer = quality(run, 0.75).sites[0]
+    assert "it cannot be said at healthy, mute, because it has no figure" in answer
     assert any("mute (0 of 3)" in each for each in found.warnings)
 
 
@@ -179,6 +183,7 @@ def test_a_fetched_run_without_the_file_of_its_task(tmp_path: Path) -> None:
     changed = text.replace(task[0], changed).replace("parts: null", "parts: /nowhere/hospitals.py")
     (run.folder / "config.yaml").write_text(changed)
     html = report([load(run.folder)], target=0.8)
+    assert "/nowhere/" not in html and "in hospitals.py" in html and "parts: hospitals.py" in html
     assert "Is it good enough? Over all: yes." in html and "of_the_hospitals" in html
     assert "not available on this machine" not in html  # no partition was drawn, so none is missing
     assert KINDS["labels"].shown([load(run.folder)]) == []
@@ -243,3 +248,38 @@ def test_over_all_too_few_rows_say_nothing(tmp_path: Path) -> None:
     found = quality(run, 0.5)
     assert found.text.startswith("Is it good enough? Over all: it cannot be said.")
     assert found.sites == ("At every site? It cannot be said at one-row, because too few rows were measured.",)
+
+
+FEW_HELD = {"client": "seven", "status": "used", "num-examples": 6, "local/num-examples": 0}
+AT_A_NODE = [site("a", None, rows=39), site("c", None, rows=40), FEW_HELD]
+
+
+@pytest.mark.parametrize("metrics", ["[auroc,accuracy]", "[sensitivity_at_90,auroc,accuracy]"])
+def test_without_the_figure_that_decides_the_page_begins_with_the_first_measured(
+    tmp_path: Path, metrics: str
+) -> None:
+    overall = {"local/accuracy": 0.6506, "local/loss": 0.6}
+    best = f"local/{metrics[1:].split(',')[0]}"
+    run = study(tmp_path / "run", AT_A_NODE, f"task.metrics={metrics}", f"best={best}", overall=overall)
+    found = quality(run)
+    assert found.text.startswith("Local accuracy is 65.06 % (95 % interval ")
+    why = found.sites[0]
+    assert "was not measured in any round" in why and "`min_rows`" in why and "`holdout`" in why
+    assert "of each class" in why and "a 39, c 40" in why and "seven" not in why
+    assert "seven" in quality(run, 0.6).sites[1] and "none" not in quality(run, 0.6).sites[1]
+    page = unescape(report([run]))
+    assert "has the metric" not in page and "no figure" not in page and "local accuracy (%), last" in page
+    assert "seven: too few rows to say" in page
+
+
+def test_a_run_with_no_figure_at_all_says_why(tmp_path: Path) -> None:
+    few = [{**FEW_HELD, "client": name} for name in ("x", "y")]
+    found = quality(study(tmp_path / "run", few, overall={"train/loss": 0.3}))
+    assert found.text.startswith("No figure. Local auroc was not measured") and "`min_rows`" in found.text
+
+
+def test_a_site_with_a_wide_interval_is_not_named_as_the_worst(tmp_path: Path) -> None:
+    wide = site("va", 0.5, deviation=0.1, rows=32)
+    found = quality(study(tmp_path / "run", [site("best", 0.95), *GOOD[:2], wide]))
+    assert "Best site: best" in found.sites[0] and "Worst site: south" in found.sites[0]
+    assert "va (32 rows measured" in found.warnings[0]

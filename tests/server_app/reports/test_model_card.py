@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,16 @@ def test_names_do_not_become_markup(name: str) -> None:
     assert "\\<b\\>" in text
 
 
+def test_a_file_of_parts_has_its_name_and_no_place() -> None:
+    known = facts([])
+    text = written(replace(known, config=replace(known.config, parts="/tmp/apps/localhost:9/own_parts/heart.py")))
+    assert "- `parts=heart.py`" in text and "localhost" not in text
+
+
+def test_how_to_get_the_other_intervals() -> None:
+    assert "`fedstride evaluate FOLDER`" in section(written(facts([])), "Figures")
+
+
 def test_many_sites_are_counted() -> None:
     found = Sites(compose([]))
     found.add([{"round": 1, "client": k, "status": "used", "num-examples": 5} for k in range(MOST_SITES + 7)])
@@ -163,7 +174,7 @@ def test_the_smallest_site_is_tested(tmp_path: Path, sizes: tuple[int, ...]) -> 
     smallest = int(np.argmin(sizes))
     found = audit(model.config, model.spec, to_record(to_arrays(model.network)), smallest)
     trained, held = map(int, re.findall(r"of (\d+) training rows against (\d+) rows", found)[0])
-    assert trained + held == sizes[smallest] and f"smallest site, {smallest}:" in found
+    assert trained + held == sizes[smallest] and f"smallest site, {smallest} (ward-{smallest}):" in found
 
 
 @pytest.mark.slow
