@@ -15,6 +15,7 @@ import pytest
 from desk import play
 from heart_tables import EXAMPLE, PUBLISHED, SITES, WHERE, data_files, published, tables
 
+from lab.comparison.page import PAGE
 from lab.prediction.model import load
 
 
@@ -116,4 +117,4 @@ def test_the_tables_of_the_page_are_those_of_its_command(tmp_path: Path) -> None
         cwd=copied, env=os.environ | {"ATEN_CPU_CAPABILITY": "avx2"}, check=True, capture_output=True, timeout=580,
     )  # fmt: skip
     section = README.partition("## What the hospitals get together")[2].partition("## Deployed")[0]
-    assert len(rows_of(section)) == 10 and rows_of(section) == rows_of((copied / "out/README.md").read_text())
+    assert len(rows_of(section)) == 10 and rows_of(section) == rows_of((copied / "out" / PAGE).read_text())

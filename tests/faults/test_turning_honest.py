@@ -33,4 +33,5 @@ def test_so_it_is_for_each_attack(strategy: str, attack: str, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_the_papers_form_of_scaffold_does_not_recover(tmp_path: Path) -> None:
-    assert min(behind("scaffold", "reversed", tmp_path, "seed=1", "strategy.recover=false")) > 5 * POINT
+    left = behind("scaffold", "reversed", tmp_path, "seed=1", "strategy.recover=false")
+    assert min(left) > POINT and sum(left) / len(left) > 5 * POINT

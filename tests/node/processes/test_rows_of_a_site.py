@@ -190,7 +190,7 @@ def test_what_is_not_as_the_data_file_says_is_found_before_a_message(
         reader.of(form(), 60.0)
     said = str(caught.value)
     assert "column 'age': 2 cells; the first: " in said and "line 32, column 'age': '170' is not allowed" in said
-    assert "column 'weight': 1 cells" in said and "column 'ill': 1 cells" in said
+    assert "column 'weight': 1 cell;" in said and "column 'ill': 1 cell;" in said
     data.write_text(TABLE)
     assert reader.of(form(), 60.0).examples == 30
 
