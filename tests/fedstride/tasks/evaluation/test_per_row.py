@@ -62,7 +62,8 @@ def test_rows_that_count_often_are_so_many_rows(target: Target, outputs: int) ->
     expected = evaluate(network, repeated).figures()
     found = per_row(network, examples)
     for name, value in zip(found.names, found.figures(counts), strict=True):
-        assert value == pytest.approx(expected[name], abs=1e-9, nan_ok=True), name
+        # The network computes in float32, and rounds a row differently in another batch.
+        assert value == pytest.approx(expected[name], abs=1e-6, nan_ok=True), name
 
 
 def test_rows_of_several_sites_are_joined() -> None:
