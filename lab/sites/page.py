@@ -85,13 +85,14 @@ def _column(at: int, column: DescribedColumn, said: Mapping[str, Description], o
     rows = []
     for site, description in said.items():
         told = description.columns[at]
-        values = _categories(at, column, description) if column.categories else _numbers(column, told, description)
+        values = _categories(at, column, description) if column.categories else _numbers(column, told)
         rows.append(
             [site, *values, words.missing(told, description), *([differs.get(site, "")] if differs else [])]
         )
     return table(Grid(name, ["site", *head, "missing", *(["differs"] if differs else [])], rows))
 
 
-def _numbers(column: DescribedColumn, told: Told, said: Description) -> list[str]:
+def _numbers(column: DescribedColumn, told: Told) -> list[str]:
     edges = [words.percentile(told, share) for share in (0.05, 0.95)]
-    return [words.state(told) or words.moments(column, told, said), *edges]
+    moments = words.state(told) or words.moments(column, told)
+    return [words.WHY_NO_MEAN if moments == words.NO_MEAN else moments, *edges]

@@ -25,7 +25,9 @@ def grid(said: Answers, asked: Sequence[DescribedColumn]) -> Grid:
     rows = [list(row) for row in zip(("rows", "all can be read"), *map(rows_of, said.values()), strict=True)]
     for at, column in sorted(enumerate(asked), key=lambda pair: not pair[1].predicted):
         rows += _of_column(at, column, list(said.values()))
-    return Grid(TITLE, ["", *said], rows)
+    has_no_mean = any(cell.startswith(words.NO_MEAN) for row in rows for cell in row[1:])
+    title = f"{TITLE}; {words.WHY_NO_MEAN}" if has_no_mean else TITLE
+    return Grid(title, ["", *said], rows)
 
 
 def rows_of(said: Description | None) -> tuple[str, str]:

@@ -18,6 +18,8 @@ from fedstride.tasks.statistics.description import (
 
 from .differing_sites import Outlier, unit_factor
 
+NO_MEAN = "no mean"
+WHY_NO_MEAN = f"{NO_MEAN}: fewer rows than the site's min_rows have one of the column's few values"
 NONE = "none"
 """In place of a share of no rows."""
 
@@ -43,13 +45,11 @@ def missing(told: Told, said: Description) -> str:
     return NONE if told.missing == 0 else share(told.missing, said.rows)
 
 
-def moments(column: DescribedColumn, told: Told, said: Description) -> str:
-    """Mean and deviation, or why a site does not say them of the numbers of an example."""
+def moments(column: DescribedColumn, told: Told) -> str:
+    """Mean and deviation, or that a site does not say them of the numbers of an example."""
     if told.std != NOT_SAID:
         return f"{number(told.mean)} ± {number(told.std)}"
-    if column.predicted or not told.counts:
-        return ""
-    return f"no mean: fewer than {said.min_rows} rows have one of its few values"
+    return "" if column.predicted or not told.counts else NO_MEAN
 
 
 def percentile(told: Told, wanted: float) -> str:
@@ -67,7 +67,7 @@ def of_number(column: DescribedColumn, told: Told, said: Description) -> str:
     low, high = percentile(told, 0.05), percentile(told, 0.95)
     range_of = f"{low} to {high}" if low != high else low
     lacking = f"{missing(told, said)} missing" if told.missing else ""
-    return ", ".join(filter(None, [moments(column, told, said), range_of, lacking]))
+    return ", ".join(filter(None, [moments(column, told), range_of, lacking]))
 
 
 def of_category(at: int, told: Told, said: Description) -> str:
