@@ -135,7 +135,8 @@ def picture(made: Mapping[str, Mapping[Parts, Result]]) -> PlotFigure:
         )
         for setting, gains in values.items()
     ]  # fmt: skip
-    notes = ["on the diagonal a method alone, elsewhere two together", "means over seeds", "white: not possible, or not measured"]
+    where = "on the diagonal a method alone, elsewhere two together"
+    notes = [where, "means over seeds", "white: not possible, or not measured"]
     return PlotFigure("The five papers' methods together", notes, [maps], size=(4.4, 3.6))
 
 
