@@ -34,7 +34,7 @@ def report(
 
     RUNS are run folders, or folders that contain run folders.
     """
-    from fedstride.errors import ConfigError
+    from fedstride.errors import ConfigError, counted
 
     from ..report import report as html
     from ..report.page import check_target, save
@@ -60,6 +60,6 @@ def report(
         content(page)
     else:
         save(page, output)
-        line(f"{len(all_runs)} run{'s' * (len(all_runs) != 1)}, {output.resolve()}")
+        line(f"{counted(len(all_runs), 'run')}, {output.resolve()}")
     for remark in remarks:
         line(f"note: {remark}", err=True)

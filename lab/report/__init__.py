@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from fedstride.errors import counted
 from fedstride.figures.metrics import fact
 
 from ..plots import numbers_of_methods
@@ -42,7 +43,7 @@ def report(
     made, parts = charts(kept, colours), diagnostics(kept, colours)
     first = [("Results", sections.results(kept, targets)), ("Sites", section_of_sites.sites(kept))]
     return page(
-        f"fedstride: {_count(len({run.method for run in kept}), 'method')}, {_count(len(runs), 'run')}",
+        f"fedstride: {counted(len({run.method for run in kept}), 'method')}, {counted(len(runs), 'run')}",
         sections.verdict(kept, target) + _lead(kept),
         [
             *(first if len(kept) > 1 else reversed(first)),
@@ -79,7 +80,3 @@ def _lead(runs: Sequence[Run]) -> str:
     seeds = ", ".join(map(str, sorted({run.config.seed for run in runs})))
     created = time.strftime("%Y-%m-%d %H:%M")
     return f"<p>{escape(methods)}<br>{escape(settings)}<br>seeds {seeds}; page created {created}</p>"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

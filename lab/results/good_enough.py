@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedstride.errors import FedstrideError
+from fedstride.errors import FedstrideError, counted
 from fedstride.figures.metrics import ERROR, as_text, fact, is_better, require_direction, shown
 from fedstride.messages import wire
 from server_app.reports.sites import SiteFigure, SiteRecord, Sites, over_all
@@ -82,7 +82,7 @@ def _of_what(metric: str, sites: Sequence[SiteRecord]) -> str:
     alone = sum(metric in site.figures for site in measured)
     if not metric.startswith(f"{wire.LOCAL}/") or not measured:
         return ""
-    of_sites = f"{len(measured)} site{'' if len(measured) == 1 else 's'}"
+    of_sites = counted(len(measured), "site")
     if alone < len(measured):
         return f", measured at {of_sites}, of which {alone} have a figure of their own"
     rows = [site.measured for site in measured if site.measured is not None]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedstride.errors import FedstrideError
+from fedstride.errors import FedstrideError, counted
 from fedstride.figures.metrics import fact, is_better, require_direction, shown
 
 from .grouping import Group, group
@@ -116,11 +116,11 @@ def _undecided(setting: ComparedSetting, ranking: Ranking, methods: int) -> str:
     amount, between = _amount(pair, setting.metric, methods)
     begin = f"No winner in {setting.name}: {pair.first} and {pair.second}"
     if result.mean == 0 and result.low == result.high:
-        return f"{begin} have the same {metric} with each of {_seeds(result.n)}."
+        return f"{begin} have the same {metric} with each of {counted(result.n, 'seed')}."
     if result.n < LEAST:
         return (
-            f"{begin} differ by {amount} of {metric} with {_seeds(result.n)}; whether this is more than chance "
-            f"cannot be said: a verdict needs at least {LEAST} seeds of both."
+            f"{begin} differ by {amount} of {metric} with {counted(result.n, 'seed')}; whether this is more "
+            f"than chance cannot be said: a verdict needs at least {LEAST} seeds of both."
         )
     needs = f"more than {MOST}" if result.needed is None else f"about {result.needed}"
     return (
@@ -136,7 +136,7 @@ def _amount(pair: MethodPair, metric: str, methods: int) -> tuple[str, str]:
     numbers = [number for number in (result.mean, result.low, result.high) if number is not None]
     mean, *ends = fitting(numbers, 2 if known.unit == "%" else 0)
     several = f" for {methods} methods together" if methods > 2 else ""
-    between = f"95 % interval{several} {' to '.join(ends)}, paired over {_seeds(result.n)}"
+    between = f"95 % interval{several} {' to '.join(ends)}, paired over {counted(result.n, 'seed')}"
     return f"{mean} {unit}".strip(), between
 
 
@@ -157,10 +157,6 @@ def fitting(numbers: Sequence[float], least: int = 0) -> list[str]:
     return [f"{value:.{decimals}f}" for value in clear]
 
 
-def _seeds(count: int) -> str:
-    return f"{count} seed{'' if count == 1 else 's'}"
-
-
 def _left_out(setting: ComparedSetting, ranking: Ranking) -> list[str]:
     """What does not count: the runs whose seed the other method of a pair does not have, and whole methods."""
     said = []
@@ -170,7 +166,7 @@ def _left_out(setting: ComparedSetting, ranking: Ranking) -> list[str]:
             count = sum(map(len, alone.values()))
             which = "; ".join(f"{name}: seed {', '.join(map(str, seeds))}" for name, seeds in alone.items())
             said.append(
-                f"{setting.name}: {count} run{'' if count == 1 else 's'} left out where {pair.first} and "
+                f"{setting.name}: {counted(count, 'run')} left out where {pair.first} and "
                 f"{pair.second} are compared, because only one of the two has the seed ({which})."
             )
     if ranking.apart:
