@@ -74,7 +74,7 @@ def rows(page: Path) -> Iterator[Row]:
 def fingerprint(overrides: str) -> str:
     """Projections of the model after the short run with these overrides, and the loss of a calibration of it.
 
-    A direction has +1 or -1 for each weight: projections of two models differ by about the length of the difference.
+    A direction has +1 or -1 for each weight: projections of two models differ by about the models' distance.
     """
     sys.path.insert(0, str(ROOT / "tests"))
     import numpy as np
@@ -124,8 +124,8 @@ def faults(page_rows: Sequence[Row], now: dict[str, str]) -> list[str]:
         if is_older and not row.is_marked:
             lines.append(
                 f"{row.where}: the figures of {row.method} ({row.overrides}) are of "
-                f"{row.fingerprint or 'nothing'}, now {now[row.overrides]}: run the row's command again and replace "
-                f"figures and fingerprint, or write {MARK} behind the fingerprint"
+                f"{row.fingerprint or 'nothing'}, now {now[row.overrides]}: run the row's command again and "
+                f"replace figures and fingerprint, or write {MARK} behind the fingerprint"
             )
         elif row.is_marked and not is_older:
             lines.append(
