@@ -47,6 +47,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneDeploymen
     return OneDeployment(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
+@pytest.fixture(autouse=True)
+def _own_parts_of_this_test() -> Iterator[None]:
+    """A test begins without parts of a user, and those that it loads are unloaded after it.
+
+    A process loads a file of parts only once, and many tests have a file of the same name.
+    """
+    from fedstride import user_parts
+
+    with user_parts.alone():
+        yield
+
+
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
     """SIGINT interrupts this process and its child processes, also if the tests run in the background.

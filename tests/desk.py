@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,13 +119,3 @@ def forget() -> None:
         sys.modules.pop(f"fedstride_parts_{Path(name).stem}", None)
     USER_PARTS.clear()
     user_parts._LOADED.clear()
-
-
-@contextmanager
-def parts_of_a_test() -> Iterator[None]:
-    """What is loaded within is unloaded after it."""
-    own_before, loaded = {group: dict(parts) for group, parts in USER_PARTS.items()}, dict(user_parts._LOADED)
-    yield
-    forget()
-    USER_PARTS.update(own_before)
-    user_parts._LOADED.update(loaded)

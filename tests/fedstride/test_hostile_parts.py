@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,21 +18,6 @@ from server_app.config.schema import TABLES
 
 HEAD = "from typing import Annotated\nfrom fedstride import Method, Setting, part\n"
 GOOD = HEAD + '@part(partition="mine")\ndef mine(labels, clients, seed):\n    "Mine."\n'
-
-
-@pytest.fixture(autouse=True)
-def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = {group: dict(found) for group, found in USER_PARTS.items()}
-    modules = set(sys.modules)
-    monkeypatch.setattr(user_parts, "_LOADED", {})
-    monkeypatch.setattr(user_parts, "_DIGESTS", {})
-    USER_PARTS.clear()
-    yield
-    USER_PARTS.clear()
-    USER_PARTS.update(before)
-    for name in set(sys.modules) - modules:
-        if name.startswith(parts.MODULE_PREFIX):
-            del sys.modules[name]
 
 
 def load(folder: Path, text: str, name: str = "mine.py") -> Path:

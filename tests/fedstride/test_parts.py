@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
 from fedstride.messages import app_signatures, signed_runs, wire
-from fedstride.parts import USER_PARTS, Choice, Part, Table, part
+from fedstride.parts import Choice, Part, Table, part
 from fedstride.settings import REQUIRED, Field, Setting, fields_of
 from server_app.config.schema import GROUPS, TABLES, Config
 
@@ -23,13 +23,6 @@ PROPERTY = settings(max_examples=25, deadline=None, database=None, derandomize=T
 ALL = [(group, name) for group, table in TABLES.items() for name in table]
 every = pytest.mark.parametrize(("group", "name"), ALL, ids=lambda value: value)
 RULES, OBJECTIVES, PARTITIONS = (TABLES[group] for group in ("client", "objective", "partition"))
-
-
-@pytest.fixture(autouse=True)
-def _no_parts_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parts that a test adds are removed after it."""
-    for group in {*USER_PARTS, "strategy", "partition", "toy"}:
-        monkeypatch.setitem(USER_PARTS, group, dict(USER_PARTS.get(group, {})))
 
 
 def values(field: Field) -> st.SearchStrategy[Any]:

@@ -15,11 +15,6 @@ from server_app.config.schema import FIXED_ON_RESUME, TABLES
 PAGE = Path(__file__).parents[2] / "docs/settings.md"
 
 
-@pytest.fixture(autouse=True)
-def _no_parts_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "USER_PARTS", {})
-
-
 def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == reference(), (
         f"generate it again: uv run {COMMAND} > docs/settings.md"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from desk import forget, parts_of_a_test, play, resume, table, weights
+from desk import forget, play, resume, table, weights
 from safetensors.torch import load_file
 
 from client_app.data import small_counts
@@ -60,8 +60,7 @@ CHOSEN = ("task.metrics=[cost,shares,accuracy]", "evaluate_clients=true", "holdo
 
 @pytest.fixture(autouse=True)
 def _nothing_stays() -> Iterator[None]:
-    with parts_of_a_test():
-        yield
+    yield
     metrics._recalled.clear()
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from desk import StopAfter, forget, parts_of_a_test, play, resume, table, weights
+from desk import StopAfter, forget, play, resume, table, weights
 from safetensors.numpy import load_file
 
 from fedstride.errors import CheckpointError, ConfigError
@@ -70,13 +69,6 @@ def sliced(source, clients, seed):
     return [np.arange(k, len(source), clients) for k in range(clients)]
 '''
 CHOSEN = ("strategy=mine", "strategy.size=0.5", "client=halved", "model=linear", "partition=sliced")
-
-
-@pytest.fixture(autouse=True)
-def _nothing_stays() -> Iterator[None]:
-    """A process loads a parts file only once; here each test loads it again."""
-    with parts_of_a_test():
-        yield
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from desk import parts_of_a_test
 from heart_tables import PUBLISHED, published
 
 from fedstride.errors import ConfigError, RunError
@@ -324,10 +323,9 @@ def test_the_four_hospitals_as_they_were_published(tmp_path: Path, capsys: pytes
         shutil.copy(EXAMPLE / f"sites/{name}.toml", tmp_path)
         shutil.copy(PUBLISHED / f"processed.{name}.data", tmp_path)
         sites.append(f"'{tmp_path / name}.toml'")
-    with parts_of_a_test():
-        given = ["task=heart", "model=mlp", "clients=4", "partition=own", f"out='{tmp_path}'"]
-        of_files = f"partition.files=[{','.join(sites)}]"
-        assert checked([f"parts={EXAMPLE / 'heart.py'}", *given, of_files], tmp_path) == 0
+    given = ["task=heart", "model=mlp", "clients=4", "partition=own", f"out='{tmp_path}'"]
+    of_files = f"partition.files=[{','.join(sites)}]"
+    assert checked([f"parts={EXAMPLE / 'heart.py'}", *given, of_files], tmp_path) == 0
     printed = capsys.readouterr().out
     assert re.search(r"rows +303 +294 +123 +200", printed)
     assert "switzerland: cholesterol: fewer than 20 rows have a value" in printed

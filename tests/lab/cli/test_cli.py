@@ -10,7 +10,6 @@ import pytest
 import typer
 from desk import weights
 
-from fedstride import parts
 from fedstride.parts import METRIC
 from lab.cli import main as cli
 from server_app.config.schema import TABLES
@@ -136,8 +135,7 @@ def test_data_that_cannot_be_divided_give_exit_code_1(call) -> None:
     assert "partition.min_size" in err
 
 
-def test_listings(call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "USER_PARTS", {})  # other tests may have left some
+def test_listings(call) -> None:
     code, out, _ = call("list", "--format", "json")
     found = json.loads(out)
     assert code == 0

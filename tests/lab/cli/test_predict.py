@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from desk import parts_of_a_test, play
+from desk import play
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -210,14 +210,13 @@ def mine(inputs, outputs):
 def test_a_network_of_ones_own_is_built_by_its_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(NETWORK)
-    with parts_of_a_test():
-        folder = play(tmp_path, f"parts={file}", "model=mine", "rounds=1", "name=own").folder
-        x = np.zeros((2, 1, 28, 28), np.uint8)
-        want = load(folder).outputs(x)
-        file.rename(tmp_path / "moved.py")
-        with pytest.raises(ConfigError, match=r"mine\.py"):  # though its parts are loaded in this process
-            load(folder)
-        np.testing.assert_array_equal(load(folder, parts=tmp_path / "moved.py").outputs(x), want)
+    folder = play(tmp_path, f"parts={file}", "model=mine", "rounds=1", "name=own").folder
+    x = np.zeros((2, 1, 28, 28), np.uint8)
+    want = load(folder).outputs(x)
+    file.rename(tmp_path / "moved.py")
+    with pytest.raises(ConfigError, match=r"mine\.py"):  # though its parts are loaded in this process
+        load(folder)
+    np.testing.assert_array_equal(load(folder, parts=tmp_path / "moved.py").outputs(x), want)
 
 
 def test_hinge_gives_scores_and_no_probabilities(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import onnxruntime
 import pandas as pd
 import pytest
 import torch
-from desk import parts_of_a_test, play
+from desk import play
 from folders import Call
 from heart_tables import PUBLISHED, published
 
@@ -298,10 +298,9 @@ def mine(inputs, outputs):
 def test_a_network_that_cannot_be_exported(change: str, form: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(NETWORK.replace("CHANGE", change))
-    with parts_of_a_test():
-        model = load(play(tmp_path, f"parts={file}", "model=mine", *SMALL, "name=own", small=False).folder)
-        with pytest.raises(FedstrideError, match=words) as raised:
-            export(model, form, tmp_path / "file")
+    model = load(play(tmp_path, f"parts={file}", "model=mine", *SMALL, "name=own", small=False).folder)
+    with pytest.raises(FedstrideError, match=words) as raised:
+        export(model, form, tmp_path / "file")
     assert "\n" not in str(raised.value) and not (tmp_path / "file").exists()
 
 

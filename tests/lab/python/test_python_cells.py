@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from desk import forget, parts_of_a_test, table, weights
+from desk import forget, table, weights
 
 import fedstride
 from fedstride.errors import ConfigError, FedstrideError
@@ -134,7 +134,7 @@ Session = Callable[[str], None]
 
 
 @pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     """Executes a text as the program itself, which has no part of an earlier test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
@@ -148,9 +148,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
         monkeypatch.setitem(sys.modules, "__main__", module)
         exec(compile(text, str(file), "exec", dont_inherit=True), vars(module))
 
-    with parts_of_a_test():
-        forget()
-        yield execute
+    return execute
 
 
 @pytest.mark.slow

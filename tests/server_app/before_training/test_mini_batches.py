@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from desk import parts_of_a_test, play, table, weights
+from desk import play, table, weights
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,11 +63,10 @@ FOUR = ("clients=4", "partition=iid", "rounds=1")  # of 4,000 images: 1,000 at e
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> Iterator[str]:
+def models(tmp_path: Path) -> str:
     path = tmp_path / "own_models.py"
     path.write_text(MODELS)
-    with parts_of_a_test():
-        yield f"parts={path}"
+    return f"parts={path}"
 
 
 @pytest.mark.parametrize("engine", ["local", "vectorized"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,6 @@ from client_app import combined_methods
 from client_app.combined_methods import HOOKS, Composition, Member
 from client_app.registry import EXCLUSIVE, OBJECTIVES, RULES, SETS
 from client_app.training.method import Method, Plan
-from fedstride import user_parts
 from fedstride.errors import ConfigError
 from fedstride.parts import HALF, USER_PARTS
 from lab.engine.sweep_combinations import plan
@@ -26,19 +25,14 @@ HEAD = "from fedstride import Method, Plan, part\nimport client_app\n"
 
 
 @pytest.fixture
-def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
-    """A function that writes a parts file and returns its override; what it registers is removed."""
-    before = {group: dict(found) for group, found in USER_PARTS.items()}
-    monkeypatch.setattr(user_parts, "_LOADED", {})
-    monkeypatch.setattr(user_parts, "_DIGESTS", {})
+def parts(tmp_path: Path) -> Callable[[str], str]:
+    """A function that writes a parts file and returns its override."""
 
     def write(body: str) -> str:
         (tmp_path / "own_methods.py").write_text(HEAD + textwrap.dedent(body))
         return f"parts={tmp_path / 'own_methods.py'}"
 
-    yield write
-    USER_PARTS.clear()
-    USER_PARTS.update(before)
+    return write
 
 
 def rule(plan: str, *, group: str = "client", kind: str = "Method", name: str = "mine", before: str = "") -> str:
