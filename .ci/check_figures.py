@@ -86,7 +86,8 @@ def fingerprint(overrides: str) -> str:
         arrays = load(weights(outcome.folder))
     model = np.concatenate([arrays[name].astype(np.float64).ravel() for name in sorted(arrays)])
     numbers = [float(np.sum(model * direction)) for direction in directions(model.size)]
-    numbers += [outcome.rows[-1][name] for name in ("ccvr/loss",) if name in outcome.rows[-1]]
+    if "ccvr/loss" in outcome.rows[-1]:
+        numbers.append(outcome.rows[-1]["ccvr/loss"])
     return " ".join(f"{number:.2f}" for number in numbers)
 
 
@@ -105,7 +106,7 @@ def agree(one: str, other: str) -> bool:
     pairs = list(itertools.zip_longest(one.split(), other.split()))
     try:
         return bool(pairs) and all(abs(float(a) - float(b)) <= WITHIN for a, b in pairs)
-    except (TypeError, ValueError):  # one has fewer numbers, or is no fingerprint
+    except (TypeError, ValueError):  # the lengths differ, or a text is not a number
         return False
 
 
