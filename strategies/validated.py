@@ -299,7 +299,7 @@ class Validated(Wrapper):
             )
 
     def _present(self) -> ProxyExamples:
-        said = "at least two examples of the server's with a network; see strategies.validated.Examples"
+        said = f"at least two examples of the server's with a network; see {__name__}.{ProxyExamples.__name__}"
         examples = given("proxy", self.proxy, said)
         require(len(examples) > 1, "proxy", f"{len(examples)} examples", said)
         return examples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from pathlib import Path
 
@@ -24,14 +25,17 @@ from fedstride.messages.app_signatures import Signature, encode, key_id, load, s
 def new_key(path: Path) -> list[Path]:
     """Make a key pair, and the list of trusted keys for nodes with this one: `path`, `path.pub`, `path.yaml`.
 
-    Raises ConfigError if one of them exists, RunError if they cannot be written.
+    Raises ConfigError if one of them exists or cannot be the name of a file, RunError if they cannot be written.
     """
+    if not path.name or not path.name.isprintable():
+        raise ConfigError(f"{str(path)!r} is not the name of a file: give one for the new key, as in keys/study")
     key = Ed25519PrivateKey.generate()
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    entry = json.dumps(f"{public.decode()} {path.name}", ensure_ascii=False)  # a text in quotes, in YAML too
     files = {
         path: key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()),
         path.with_name(f"{path.name}.pub"): public + b"\n",
-        path.with_name(f"{path.name}.yaml"): f'{id_of(key)}: "{public.decode()} {path.name}"\n'.encode(),
+        path.with_name(f"{path.name}.yaml"): f"{id_of(key)}: {entry}\n".encode(),
     }
     if existing := [file for file in files if file.exists()]:
         raise ConfigError(f"{existing[0]} exists, and is not replaced; give another name")

@@ -123,15 +123,7 @@ def _described(bundle: bytes) -> tuple[str, str]:
         manifest = tomllib.loads(text.decode())
         publisher, project = manifest["tool"]["flwr"]["app"]["publisher"], manifest["project"]
         return f"{publisher}/{project['name']}", str(project["version"])
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        RecursionError,
-        zipfile.BadZipFile,
-        NotImplementedError,
-    ) as error:
+    except (*BROKEN, OSError, KeyError, TypeError) as error:  # RecursionError is a RuntimeError
         raise RefusedError(f"the app cannot be read: {type(error).__name__}: {error}") from None
 
 

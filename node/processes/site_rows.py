@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -176,11 +176,25 @@ class RowsReader:
 
 
 def state_of(data: Path) -> str:
-    """A digest of the names, sizes and times of the files, which changes if one of them changes."""
+    """A digest of the names, sizes and times of the files, which changes if one of them changes.
+
+    Of a link, its own time counts and that of the file behind it. Raises OSError for a link to nothing.
+    """
     digest = hashlib.sha256()
-    for path in [data] if not data.is_dir() else sorted(data.rglob("*")):
-        about = path.lstat()
-        digest.update(
-            f"{path.relative_to(data.parent)!s} {about.st_size} {about.st_mtime_ns}\n".encode(errors="replace")
-        )
+    for path in sorted(_with_all_in(data)):
+        times = [(about.st_size, about.st_mtime_ns) for about in (path.lstat(), path.stat())]
+        digest.update(f"{path.relative_to(data.parent)!s} {times}\n".encode(errors="replace"))
     return digest.hexdigest()
+
+
+def _with_all_in(data: Path) -> Iterator[Path]:
+    """A file, or a folder with all that is in it; a folder behind a link once, whatever links lead to it."""
+    seen = set[str]()
+    yield data
+    for folder, folders, files in os.walk(data, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders.sort()
+        yield from (Path(folder) / name for name in (*folders, *files))

@@ -188,7 +188,7 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
     }
     files["state.json"] = json.dumps(state).encode()
     for name, content in {**files, SUMS: _sums(files)}.items():
-        atomic.create(folder / name, content, durable=True)
+        atomic.put(folder / name, content, durable=True)
 
 
 def _sums(files: Mapping[str, bytes]) -> bytes:

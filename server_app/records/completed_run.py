@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +14,7 @@ def kept(folder: Path, rounds: int) -> Mapping[str, bytes]:
     """Its status and its configuration; none of a run that is not completed with this many rounds."""
     try:
         texts = {name: bounded_reading.text(folder / name).encode() for name in (CONFIG, STATUS)}
-        status = json.loads(texts[STATUS])
+        status = bounded_reading.from_json(texts[STATUS])
         return texts if (status["state"], status["rounds"]) == ("completed", rounds) else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}

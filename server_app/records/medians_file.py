@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedstride.files import atomic
+from fedstride.files import atomic, bounded_reading
 
 NAME = "medians.txt"
 
@@ -17,6 +17,8 @@ def write(folder: Path, lines: Sequence[str]) -> None:
 
 
 def read(folder: Path) -> list[str]:
-    """The lines of a run's folder; none if there is no file."""
+    """The lines of a run's folder; none if there is no file. Raises OSError if there is something else."""
     path = folder / NAME
-    return path.read_text(errors="replace").splitlines() if path.exists() else []
+    if not path.exists():
+        return []
+    return bounded_reading.content(path, bounded_reading.SMALL).decode(errors="replace").splitlines()

@@ -177,7 +177,7 @@ def free(path: Path) -> Path:
 
 
 def remove_temporary_files(folder: Path) -> None:
-    """Remove incomplete files and folders, named `.NAME.PID`, that a killed process left. Needs the lock.
+    """Remove incomplete files and folders, named `.NAME.NUMBER`, that a killed process left. Needs the lock.
 
     Errors are ignored, because these files do no harm.
     """

@@ -27,8 +27,8 @@ from .length_bounds import capped
 from .screening_settings import Screening
 from .update_lengths import bound_lengths
 
-MAX_EXAMPLES = 10**12
-"""A client that claims more examples than this is not believed."""
+MIN_EXAMPLES, MAX_EXAMPLES = 1e-9, 10**12
+"""A client that claims another number of examples is not believed; so no share of a sum is rounded to 0."""
 
 
 def screen(
@@ -172,10 +172,8 @@ def _count(metrics: MetricRecord, key: str) -> float:
     count = metrics.get(key)
     if isinstance(count, bool) or not isinstance(count, (int, float)):
         raise ReplyError(f"{key} = {count!r}, expected a number of examples")
-    if not 0 < count <= MAX_EXAMPLES:  # NaN fails too
-        raise ReplyError(
-            f"{key} = {real(count):.6g}, expected more than 0 and at most {MAX_EXAMPLES:.0e} examples"
-        )
+    if not MIN_EXAMPLES <= count <= MAX_EXAMPLES:  # NaN fails too
+        raise ReplyError(f"{key} = {real(count):.6g}, expected {MIN_EXAMPLES:.0e} to {MAX_EXAMPLES:.0e} examples")
     return count
 
 

@@ -30,20 +30,18 @@ from ..inputs import Kind
 from ..spec import Spec, Target
 from ..statistics.medians import cells_of, packed, unpacked
 from ..statistics.moments import AXES, Moments
-from ..statistics.over_sites import Report, measured, medians_of, of_examples
+from ..statistics.over_sites import Report, columns_of, medians_of, of_examples
 from . import kept_values
 from .kept_values import Answered
 from .reader_result import ReaderResult
+from .small_groups import ids_of, said
 
 COLUMNS, ROWS, VALUES = "columns.json", "rows.npy", "values.json"
 OF_MEDIAN = "median\x1f"
 """Begins the key of a column's bins; no name of a column can contain this character."""
 
-MOST_VALUES = 10
-"""Different values of a column whose numbers could be computed from its mean and deviation."""
-
 MOST = 16
-"""Sets of rows that are kept; the one that was used longest ago goes first."""
+"""Sets of rows that are kept; the one that was used longest ago goes first, but none near the present rows."""
 
 
 class KeptReport(NamedTuple):
@@ -75,8 +73,7 @@ def report(
     known = {name: entry.answers[name] for entry in reversed(near) for name in names if name in entry.answers}
     if missing := [name for name in names if name not in known]:
         known |= _answers(folder, examples, spec, near, now, min_rows, names, missing, kept)
-    for entry in near:
-        os.utime(entry.place)
+    used(folder, near)
     moments = Moments(*np.array([known[name] for name in columns], np.float64).reshape(-1, 3).T)
     return Report(moments, [unpacked(known[name][1:], 1)[0] for name in names[len(columns) :]])
 
@@ -115,7 +112,8 @@ def _answers(
     of, rows = next(whole, None) or (made(folder, now, kept), examples)
     fresh = said(of_examples(rows.x, rows.y, spec), rows, spec, min_rows)
     numbers = [[float(array[at]) for array in vars(fresh).values()] for at in range(len(fresh.count))]
-    bins = (cells_of(rows.x[:, at], min_rows) for at in medians_of(spec).values())
+    ids = ids_of(rows)
+    bins = (cells_of(rows.x[:, at], min_rows, ids) for at in medians_of(spec).values())
     answers = dict(
         zip(names, [*numbers, *([float(cells.counts.sum()), *packed([cells])] for cells in bins)], strict=True)
     )
@@ -140,7 +138,7 @@ def _kept_now(
         if close := kept_values.close(name, values[name], with_values, least):
             new[name], values[name] = close.answers[name], close.values[name]
     kept_values.write(of.place / VALUES, salt, kept_values.read(of.place / VALUES) | values)
-    atomic.write(of.place / COLUMNS, json.dumps(of.answers | new, sort_keys=True).encode(), mode=0o600)
+    kept_values.keep(of.place / COLUMNS, of.answers | new)
     return new
 
 
@@ -148,11 +146,7 @@ def _values(
     examples: ReaderResult, spec: Spec, names: Sequence[str], of: Collection[str], salt: int
 ) -> dict[str, np.ndarray]:
     """The counts of the values of these columns (`kept_values.py`); of rows with ids, an id's are one value."""
-    ids = np.unique(examples.rows, axis=0, return_inverse=True)[1].ravel() if examples.has_ids else None
-    x = measured(examples.x, spec)
-    channels = next(axis for axis in range(x.ndim) if axis not in AXES[spec.inputs.kind])
-    inputs = np.moveaxis(x, channels, 0)
-    columns = [*inputs, *(examples.y.T if spec.target is Target.VALUES else ())]
+    ids, columns = ids_of(examples), columns_of(examples.x, examples.y, spec)
     columns += [examples.x[:, at] for at in medians_of(spec).values()]
     return {
         name: kept_values.counts_of(values, salt, ids)
@@ -177,57 +171,6 @@ def of_rows(examples: ReaderResult, before: np.ndarray) -> ReaderResult | None:
     return ReaderResult(*(array[rows] for array in vars(examples).values()))
 
 
-def said(moments: Moments, examples: ReaderResult, spec: Spec, min_rows: int) -> Moments:
-    """What may be said of these moments: nothing of a column, or of a category, that only a few rows have.
-
-    A count that differs by only a few from the number of rows is said as that number.
-    """
-    if min_rows <= 1:
-        return moments
-    total = moments.count.max(initial=0.0) if spec.inputs.kind is not Kind.TABLE else float(len(examples.y))
-    count, mean, squares = moments.count.copy(), moments.mean.copy(), moments.squares.copy()
-    few = (count < total) & (total - count < min_rows)
-    squares[few] *= total / count[few]
-    count[few] = total
-    hidden = (moments.count < min_rows) | (len(examples.y) < min_rows)
-    if spec.inputs.kind is Kind.TABLE:
-        hidden |= _few_of_a_value(examples, spec, min_rows)
-    return Moments(*(np.where(hidden, 0.0, array) for array in (count, mean, squares)))
-
-
-def _few_of_a_value(examples: ReaderResult, spec: Spec, least: int) -> np.ndarray:
-    """The columns whose moments would say how many rows have a value that few have.
-
-    Beside a category that few have, the next ones are hidden too, until the hidden ones have enough rows together:
-    otherwise their number would follow from the others.
-    """
-    values = measured(examples.x, spec)
-    if spec.target is Target.VALUES:
-        values = np.concatenate([values, examples.y], axis=1)
-    hidden, start = np.zeros(values.shape[1], bool), 0
-    for column in spec.reading.parsed:
-        block = slice(start, start + column.width)
-        start += column.width
-        if column.categories:
-            hidden[block] = _hidden_categories(np.count_nonzero(values[:, block] == 1, axis=0), least)
-    for at in range(values.shape[1]):
-        kinds, sizes = np.unique(values[~np.isnan(values[:, at]), at], return_counts=True)
-        hidden[at] |= len(kinds) <= MOST_VALUES and len(kinds) > 1 and int(sizes.min()) < least
-    return hidden
-
-
-def _hidden_categories(holders: np.ndarray, least: int) -> np.ndarray:
-    """Which categories with so many rows are hidden."""
-    order = np.argsort(holders, kind="stable")
-    hidden = np.zeros(len(holders), bool)
-    together = 0
-    for at in order:
-        if holders[at] >= least and (together >= least or not hidden.any()):
-            break
-        hidden[at], together = True, together + int(holders[at])
-    return hidden
-
-
 def differing(now: np.ndarray, before: np.ndarray) -> int:
     """How many rows were added, or taken away, whichever is more; of digests (n, 16), which may be there twice."""
     digests = np.concatenate([_as_text(now), _as_text(before)])
@@ -239,28 +182,38 @@ def differing(now: np.ndarray, before: np.ndarray) -> int:
 
 
 def sets(folder: Path) -> list[KeptReport]:
-    """All sets of rows that are kept."""
-    return [
-        KeptReport(path, np.load(path / ROWS, allow_pickle=False), json.loads((path / COLUMNS).read_text()))
-        for path in sorted(folder.iterdir())
-        if (path / ROWS).exists()
-    ]
+    """All sets of rows that are kept. Raises DataError if one is damaged."""
+    return [_kept(path) for path in sorted(folder.iterdir()) if (path / ROWS).exists()]
+
+
+def _kept(place: Path) -> KeptReport:
+    with kept_values.reading(place / ROWS):
+        rows = np.load(place / ROWS, allow_pickle=False)
+    with kept_values.reading(place / COLUMNS):
+        return KeptReport(place, rows, dict(json.loads((place / COLUMNS).read_text())))
 
 
 def made(folder: Path, now: np.ndarray, kept: Sequence[KeptReport]) -> KeptReport:
-    """These rows, kept from now on. It makes room for them."""
-    old = sorted((entry.place for entry in kept), key=lambda path: path.stat().st_mtime)
-    for path in old[: max(0, len(old) - MOST + 1)]:
-        shutil.rmtree(path)
+    """These rows, kept from now on."""
     new = folder / hashlib.sha256(now.tobytes()).hexdigest()[:16]
     known = next((entry for entry in kept if entry.place == new), None)
     if known is not None:
         return known
     new.mkdir(mode=0o700, exist_ok=True)
-    atomic.write(new / COLUMNS, b"{}", mode=0o600)
+    kept_values.keep(new / COLUMNS, {})
     np.save(content := io.BytesIO(), now, allow_pickle=False)
-    atomic.write(new / ROWS, content.getvalue(), mode=0o600)  # written last
+    atomic.write(new / ROWS, content.getvalue(), mode=0o600, durable=True)  # written last
     return KeptReport(new, now, {})
+
+
+def used(folder: Path, near: Sequence[KeptReport]) -> None:
+    """Mark these sets as used now, and remove those that were used longest ago, but none of these."""
+    for entry in near:
+        os.utime(entry.place)
+    places = {entry.place for entry in near}
+    old = sorted((path for path in folder.iterdir() if path not in places), key=lambda path: path.stat().st_mtime)
+    for path in old[: max(0, len(old) + len(places) - MOST)]:
+        shutil.rmtree(path)
 
 
 def _names(spec: Spec, form: Mapping[str, Any]) -> list[str]:

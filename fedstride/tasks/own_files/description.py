@@ -29,7 +29,7 @@ from ..statistics.description import (
 from ..statistics.moments import AXES
 from ..statistics.over_sites import measured as without_indicators
 from ..statistics.over_sites import of_examples
-from . import column_statistics, column_values, kept_descriptions
+from . import column_statistics, column_values, kept_descriptions, small_groups
 from .loading import examples_in, files, form, resolved
 from .reader_result import ReaderResult
 from .tables import counted_faults
@@ -149,7 +149,7 @@ def _with_moments(
         report = column_statistics.report(folder, examples, spec, form(site, spec), least)
         moments = None if report is None else report.moments
     else:
-        moments = column_statistics.said(of_examples(examples.x, examples.y, spec), examples, spec, least)
+        moments = small_groups.said(of_examples(examples.x, examples.y, spec), examples, spec, least)
     result, start = list(told), 0
     for at in measured:
         if moments is not None and not seen[at].asked.categories and moments.count[start] > 0:

@@ -7,14 +7,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...files import atomic
 from ..spec import Spec
 from ..statistics.description import PRESENT, Told, from_json, of_other_rows, to_json
 from . import column_statistics, column_values, kept_values
@@ -51,9 +49,7 @@ def repeated(
         )
         of, rows = next(whole, None) or (column_statistics.made(folder, now, sets), examples)
         said = _kept_now(of.place, rows, spec, seen, least, near, sets)
-    else:
-        for entry in near:
-            os.utime(entry.place)
+    column_statistics.used(folder, near)
     return said[ROWS], [from_json(said[key]) for key in keys]
 
 
@@ -90,7 +86,7 @@ def _kept_now(
             told, of = column_values.told(column, array, least), here
         said[key] = to_json(of_other_rows(told, of, count, least))
     kept_values.write(place / VALUES, salt, kept_values.read(place / VALUES) | counts)
-    atomic.write(place / DESCRIBED, json.dumps(_read(place) | said, sort_keys=True).encode(), mode=0o600)
+    kept_values.keep(place / DESCRIBED, _read(place) | said)
     return said
 
 
@@ -106,4 +102,7 @@ def _key(seen: Seen) -> str:
 
 def _read(place: Path) -> dict[str, Any]:
     path = place / DESCRIBED
-    return dict(json.loads(path.read_text())) if path.exists() else {}
+    if not path.exists():
+        return {}
+    with kept_values.reading(path):
+        return dict(json.loads(path.read_text()))

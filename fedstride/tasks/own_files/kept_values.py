@@ -11,17 +11,19 @@ often rather than once too few. The counts need at most 22 KB a column, however 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...errors import DataError
 from ...files import atomic
 
 TIMES, BINS = 4, 1024
@@ -35,21 +37,43 @@ class Answered(NamedTuple):
     values: Mapping[str, np.ndarray]
 
 
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raises DataError if this file of kept answers is not one: without it, too much could be said."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{path} is damaged ({type(error).__name__}), and with it what was said of these data before: restore "
+            f"it from a backup. Without the folder {path.parent}, the next answers are of the present rows, also "
+            "if only a few rows have changed"
+        ) from error
+
+
+def keep(path: Path, value: Mapping[str, Any]) -> None:
+    """Write such a file: answers are said only when they are on the disk. Raises OSError."""
+    atomic.write(path, json.dumps(value, sort_keys=True).encode(), mode=0o600, durable=True)
+
+
 def salt_of(paths: Iterable[Path]) -> int:
     """The salt of the first of these files that is there, else a new one: counts of two salts do not compare."""
-    known = (path for path in paths if path.exists())
-    return next((int(json.loads(path.read_text())["salt"]) for path in known), int.from_bytes(os.urandom(8)))
+    known = next((path for path in paths if path.exists()), None)
+    if known is None:
+        return int.from_bytes(os.urandom(8))
+    with reading(known):
+        return int(json.loads(known.read_text())["salt"])
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
     """The counts of a file, by question; none if there is no file."""
     if not path.exists():
         return {}
-    texts = json.loads(path.read_text())["values"]
-    return {
-        key: np.frombuffer(zlib.decompress(b64decode(text)), "<u4").reshape(TIMES, BINS)
-        for key, text in texts.items()
-    }
+    with reading(path):
+        texts = json.loads(path.read_text())["values"]
+        return {
+            key: np.frombuffer(zlib.decompress(b64decode(text)), "<u4").reshape(TIMES, BINS)
+            for key, text in texts.items()
+        }
 
 
 def write(path: Path, salt: int, values: Mapping[str, np.ndarray]) -> None:
@@ -57,7 +81,7 @@ def write(path: Path, salt: int, values: Mapping[str, np.ndarray]) -> None:
     texts = {
         key: b64encode(zlib.compress(counts.astype("<u4").tobytes())).decode() for key, counts in values.items()
     }
-    atomic.write(path, json.dumps({"salt": salt, "values": texts}, sort_keys=True).encode(), mode=0o600)
+    keep(path, {"salt": salt, "values": texts})
 
 
 def counts_of(values: np.ndarray, salt: int, ids: np.ndarray | None = None) -> np.ndarray:

@@ -4,7 +4,7 @@ A site divides the cells of a column that are not missing into at most 64 bins o
 least `LEAST` cells, also where a site says something of fewer rows, so that the result does not depend on what
 runs where. The outer bins are open. An edge is (k + 1/2) s with a whole number k, whatever the cells beside it.
 The step s is a power of two, between 1/512 and 1/256 of the range that is left without the `LEAST` lowest and
-highest cells.
+highest cells. Where several rows belong to one id, ids are counted in place of cells.
 
 Of the n cells of all sites, the bins give bounds of how many are below a number t:
 
@@ -56,27 +56,38 @@ class Median(NamedTuple):
     error: float
 
 
-def cells_of(values: np.ndarray, least: int) -> CellBins:
+def cells_of(values: np.ndarray, least: int, ids: np.ndarray | None = None) -> CellBins:
     """The bins of the cells of a column, float (n,), of which NaN are missing.
 
     `least`: the smallest number of rows of which the site says something. If fewer cells are missing, they are
-    counted in the bin in the middle: how many they are is not said.
+    counted in the bin in the middle: how many they are is not said. `ids`: the number of the id of each row, from
+    0; then ids are counted in place of rows and cells: each bin has cells of at least so many.
     """
-    least = max(least, LEAST)
-    filled = values[~np.isnan(values)].astype(np.float64)
-    if len(filled) < least:
+    least, missing = max(least, LEAST), np.isnan(values)
+    filled = values[~missing].astype(np.float64)
+    order = np.argsort(filled, kind="stable")
+    filled, of = filled[order], None if ids is None else ids[~missing][order]
+    if _different(of, len(filled)) < least:
         return NOTHING
-    filled.sort()
-    edges = _edges(filled, least)
+    edges = _edges(filled, of, least)
     counts = np.diff(np.searchsorted(filled, edges), prepend=0, append=len(filled)).astype(np.float64)
-    if (gone := len(values) - len(filled)) < least:
+    gone = len(values) - len(filled)
+    if _different(None if ids is None else ids[missing], gone) < least:
         counts[int(np.searchsorted(np.cumsum(counts), len(filled) / 2))] += gone
     return CellBins(edges, counts)
 
 
-def _edges(cells: np.ndarray, least: int) -> np.ndarray:
-    """The inner edges of bins of these cells, which are sorted: each of at least so many."""
-    total, inner = len(cells), cells[least - 1 : len(cells) - least + 1]
+def _different(ids: np.ndarray | None, count: int) -> int:
+    """How many ids there are; without ids, how many rows."""
+    return count if ids is None else len(np.unique(ids))
+
+
+def _edges(cells: np.ndarray, ids: np.ndarray | None, least: int) -> np.ndarray:
+    """The inner edges of bins of these cells, which are sorted: each of at least so many, or of so many ids."""
+    before = None if ids is None else _before(ids)
+    total, first = len(cells), _enough(before, 0, least)
+    last = total - (least if ids is None else _enough(_before(ids[::-1]), 0, least))
+    inner = cells[first - 1 : last + 1]
     if not len(inner) or inner[0] == inner[-1]:
         return np.zeros(0)
     finest = math.frexp(float(np.abs(inner[[0, -1]]).max()))[1] - FLOAT_BITS
@@ -86,13 +97,29 @@ def _edges(cells: np.ndarray, least: int) -> np.ndarray:
     places: list[int] = []
     done = 0
     while len(places) < MOST_BINS - 1:
-        size = max(least, -(-(total - done) // (MOST_BINS - len(places))))
-        at = int(np.searchsorted(upto, done + size))
-        if at == len(upto) or total - int(upto[at]) < least:
+        equal = done - (done - total) // (MOST_BINS - len(places))
+        at = int(np.searchsorted(upto, max(_enough(before, done, least), equal)))
+        if at == len(upto) or int(upto[at]) > last:
             break
         places.append(at)
         done = int(upto[at])
     return np.asarray(possible[places], np.float64)
+
+
+def _before(ids: np.ndarray) -> np.ndarray:
+    """The place of the cell before with the same id, for each cell; -1 if it is the first one."""
+    order = np.argsort(ids, kind="stable")
+    same = ids[order[1:]] == ids[order[:-1]]
+    places = np.full(len(ids), -1)
+    places[order[1:][same]] = order[:-1][same]
+    return places
+
+
+def _enough(before: np.ndarray | None, start: int, least: int) -> int:
+    """Where cells from `start` end that have so many ids; beyond all cells if they have not."""
+    if before is None:
+        return start + least
+    return start + int(np.searchsorted(np.cumsum(before[start:] < start), least)) + 1
 
 
 def median(sites: Sequence[CellBins]) -> Median | None:

@@ -20,7 +20,7 @@ from ..missing import MEDIAN
 from ..spec import Spec, Target
 from . import medians
 from .medians import CellBins
-from .moments import Moments, moments, normalisation
+from .moments import AXES, Moments, moments, normalisation
 
 BINS = "moments.bins"
 """The key of the bins in a message."""
@@ -61,6 +61,13 @@ def of_examples(x: np.ndarray, y: np.ndarray, spec: Spec) -> Moments:
     targets = moments(y, Spec(Inputs(Kind.TABLE, y.shape[1:]), spec.outputs))
     pairs = zip(vars(inputs).values(), vars(targets).values(), strict=True)
     return Moments(*(np.concatenate(pair) for pair in pairs))
+
+
+def columns_of(x: np.ndarray, y: np.ndarray, spec: Spec) -> list[np.ndarray]:
+    """The values (n, ...) of each number of which `of_examples` has moments."""
+    x = measured(x, spec)
+    channels = next(axis for axis in range(x.ndim) if axis not in AXES[spec.inputs.kind])
+    return [*np.moveaxis(x, channels, 0), *(y.T if spec.target is Target.VALUES else ())]
 
 
 def names(spec: Spec) -> list[str]:

@@ -7,6 +7,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,11 @@ PACKAGES = ("fedstride", "strategies", "client_app", "server_app", "confinement"
 
 
 def full(*rest: object) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    fails(errno.ENOSPC)
+
+
+def fails(number: int) -> None:
+    raise OSError(number, os.strerror(number))
 
 
 @pytest.fixture
@@ -84,6 +89,41 @@ def test_a_file_that_is_created_must_not_exist(tmp_path: Path, kind: str) -> Non
     with pytest.raises(FileExistsError):
         atomic.create(path, b"new")
     assert not (tmp_path / "nothing").exists()
+
+
+def test_what_is_created_is_complete_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        for write in (atomic.create, atomic.put):
+            with pytest.raises(OSError):
+                write(tmp_path / "file", b"new", durable=True)
+    assert not list(tmp_path.iterdir())
+    atomic.create(tmp_path / "file", b"new", mode=0o600)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600 and (tmp_path / "file").stat().st_nlink == 1
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_of_many_who_create_a_file_one_does_and_all_read_it_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    if not links:
+        monkeypatch.setattr(os, "link", lambda *names: fails(errno.EPERM))
+
+    def one(number: int) -> bool:
+        path = tmp_path / str(number // 8)
+        try:
+            atomic.create(path, b"x" * 100_000)
+        except FileExistsError:
+            return links and len(path.read_bytes()) != 100_000  # without links, it is seen while it is written
+        made.append(path.name)
+        return False
+
+    made: list[str] = []
+    with ThreadPoolExecutor(8) as pool:
+        assert not any(pool.map(one, range(320)))
+    assert sorted(made) == sorted(path.name for path in tmp_path.iterdir()) and len(made) == 40
+    assert all(len(path.read_bytes()) == 100_000 for path in tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedstride.errors import DataError
 from fedstride.tasks.data_toml.site import SiteData
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.own_files import column_statistics
@@ -171,3 +173,27 @@ def test_every_new_question_after_a_small_change_is_answered_with_the_rows_befor
     said(tmp_path, more, of("sex=female|male"))
     assert len(list((tmp_path / "kept").iterdir())) == 1
     assert said(tmp_path, more, of("weight")).mean[0] == said(tmp_path / "fresh", ROWS, of("weight")).mean[0]
+
+
+def test_an_answer_near_the_present_rows_is_never_removed(tmp_path: Path) -> None:
+    """Of more sets of rows than are kept, others go: else one changed row would follow from the next answer."""
+    before = said(tmp_path, ROWS, of("age"))
+    for number in range(1, column_statistics.MOST + 3):
+        said(tmp_path, [(age + 100 * number, weight, sex, ill) for age, weight, sex, ill in ROWS], of("age"))
+        for at, place in enumerate(sorted((tmp_path / "kept").iterdir(), key=lambda path: path.stat().st_mtime)):
+            os.utime(place, (at, at))  # one after the other, as they came
+        if number == column_statistics.MOST - 1:
+            changed = [(1e6, *ROWS[0][1:]), *ROWS[1:]]
+            assert said(tmp_path, changed, of("age", "weight")).mean[0] == before.mean[0]
+    assert len(list((tmp_path / "kept").iterdir())) == column_statistics.MOST
+    assert said(tmp_path, changed, of("age")).mean[0] == before.mean[0]
+
+
+@pytest.mark.parametrize("name", [column_statistics.ROWS, column_statistics.COLUMNS, column_statistics.VALUES])
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[1]", b"[" * 50])
+def test_a_damaged_file_of_answers_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    said(tmp_path, ROWS, of("age"))
+    place = next((tmp_path / "kept").iterdir())
+    (place / name).write_bytes(content)
+    with pytest.raises(DataError, match=f"{name} is damaged .* restore it from a backup"):
+        said(tmp_path, ROWS, of("weight"))

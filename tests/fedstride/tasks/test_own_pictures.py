@@ -301,6 +301,15 @@ def test_sizes_and_colours_of_dicom(tmp_path: Path) -> None:
     assert (pixels_of(echo, task(convert=True)) == 75).all()
 
 
+@pytest.mark.parametrize(("stored", "expected"), [(16, [0, 128, 255]), (12, [15, 0, 255])])
+def test_colours_of_sixteen_bits_keep_the_upper_eight(tmp_path: Path, stored: int, expected: list[int]) -> None:
+    colours = np.full((6, 8, 3), [255, 32768 if stored == 16 else 7, 2**stored - 1], np.uint16)
+    file = dicom(
+        tmp_path / "a.dcm", colours, PhotometricInterpretation="RGB", BitsStored=stored, HighBit=stored - 1
+    )
+    assert pixels_of(file, task((3, 6, 8)))[:, 0, 0].tolist() == expected
+
+
 def test_frames_become_channels(tmp_path: Path) -> None:
     frames = np.repeat(np.arange(10, dtype=np.int16) * 20, 48).reshape(10, 6, 8)
     file = dicom(tmp_path / "a.dcm", frames)

@@ -143,3 +143,18 @@ def test_the_commands(tmp_path: Path) -> None:
     signed = call.invoke(app, ["sign", "app", str(tmp_path / "study"), str(tmp_path / "study.sig")])
     assert signed.exit_code == 0, signed.output
     assert load((tmp_path / "study.sig").read_text()).app in signed.output
+
+
+@pytest.mark.parametrize("name", ['stu"dy', "stu'dy: #", "stüdy\\n", "\U0001f600"])
+def test_a_key_of_any_name_is_trusted(tmp_path: Path, name: str) -> None:
+    new_key(tmp_path / name)
+    signature = sign(BUNDLE, tmp_path / name)
+    assert checked(BUNDLE, signature.dump(), tmp_path / f"{name}.yaml")
+
+
+@pytest.mark.parametrize("name", ["", ".", "/", "a\nb"])
+def test_what_is_no_name_of_a_key_is_refused(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="is not the name of a file: give one for the new key"):
+        new_key(Path(name))
+    assert not list(tmp_path.iterdir())

@@ -172,6 +172,18 @@ def test_another_process_with_old_files_begins_anew(tmp_path: Path) -> None:
     assert (found.unpacked(app) / "acts.py").read_text() == APP
 
 
+@pytest.mark.parametrize("at", range(30, 200, 10))
+def test_a_damaged_bundle_is_refused(tmp_path: Path, at: int) -> None:
+    """Whatever byte is another: an error of the archive, of its sum, or of what is in it."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("pyproject.toml", MANIFEST * 5)
+    damaged = bytearray(file.getvalue())
+    damaged[at] ^= 0xFF
+    with pytest.raises(RefusedError, match="the app cannot be read"):
+        unpacked(tmp_path, bytes(damaged))
+
+
 @pytest.mark.parametrize(
     ("files", "said"),
     [

@@ -31,7 +31,7 @@ from node.apps.installed_apps import InstalledApp
 from node.messages.replies import NORMALISATION
 from node.policy.permission import PolicyTerms, RefusedError
 from node.policy.policy_file import Policy
-from node.processes.site_rows import COUNT, FORMS, ReadError, RowsReader
+from node.processes.site_rows import COUNT, FORMS, ReadError, RowsReader, state_of
 
 pytestmark = pytest.mark.slow
 
@@ -129,6 +129,31 @@ def test_rows_are_read_once_and_again_when_the_data_change(reader: RowsReader, d
     contents = [json.loads((each.folder / "form.json").read_text())["content"] for each in (first, second)]
     assert contents[0] != contents[1] and {len(each) for each in contents} == {64}
     assert said[0] == said[1]  # the mean of one row more would say what this row contains
+
+
+@pytest.mark.parametrize("kind", ["file", "file in a folder", "folder in a folder"])
+def test_what_is_behind_a_link_is_seen_to_change(tmp_path: Path, kind: str) -> None:
+    """A year's table behind one name, or a scan in another folder: approvals and rows are of the old ones."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/2024.csv").write_text("age\n1\n")
+    data = tmp_path / "data"
+    if kind == "file":
+        data.symlink_to(tmp_path / "elsewhere/2024.csv")
+    else:
+        data.mkdir()
+        (data / "yes").symlink_to(tmp_path / ("elsewhere" if kind.startswith("folder") else "elsewhere/2024.csv"))
+        (data / "around").symlink_to(data)  # which would never end
+    before = state_of(data)
+    assert state_of(data) == before
+    (tmp_path / "elsewhere/2024.csv").write_text("age\n1\n2\n")
+    changed = state_of(data)
+    assert changed != before
+    (tmp_path / "elsewhere/2024.csv").unlink()
+    if kind == "folder in a folder":
+        assert state_of(data) != changed
+    else:
+        with pytest.raises(FileNotFoundError):
+            state_of(data)
 
 
 def test_two_forms_are_two_folders_and_old_ones_are_removed(processes: Placed, reader: RowsReader) -> None:

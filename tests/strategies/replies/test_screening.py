@@ -134,9 +134,10 @@ BAD_REPLIES: dict[str, tuple[Callable[[], Message], str]] = {
     ),
     "NaN examples": (lambda: counted(float("nan")), "num-examples = nan"),
     "infinite examples": (lambda: counted(float("inf")), "num-examples = inf"),
-    "no examples": (lambda: counted(0), "num-examples = 0, expected more than 0"),
-    "negative examples": (lambda: counted(-3), "num-examples = -3, expected more than 0"),
-    "absurd examples": (lambda: counted(10**13), "at most 1e+12 examples"),
+    "no examples": (lambda: counted(0), "num-examples = 0, expected 1e-09 to 1e+12 examples"),
+    "hardly any examples": (lambda: counted(5e-324), "num-examples = 4.94066e-324, expected 1e-09"),
+    "negative examples": (lambda: counted(-3), "num-examples = -3, expected 1e-09"),
+    "absurd examples": (lambda: counted(10**13), "num-examples = 1e+13, expected 1e-09 to 1e+12"),
     "a list of examples": (lambda: counted([10, 20]), "num-examples = [10, 20], expected a number"),
     "examples not reported": (
         lambda: fed.answer(BAD, {"arrays": to_record(CLIENT), "metrics": MetricRecord({"loss": 1.0})}),

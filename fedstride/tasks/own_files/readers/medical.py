@@ -66,6 +66,7 @@ def _dicom(file: Path, channels: int, reading: Reading) -> list[np.ndarray]:
         image: Any = pydicom.dcmread(file, specific_tags=list(NEEDED))
         pixels = np.asarray(image.pixel_array)
         kind = str(image.PhotometricInterpretation)
+        bits = int(image.BitsStored)
         scale = float(image.get("RescaleSlope", None) or 1.0), float(image.get("RescaleIntercept", None) or 0.0)
         frames, samples = int(image.get("NumberOfFrames", None) or 1), int(image.get("SamplesPerPixel", None) or 1)
         if samples == 3 and kind.startswith("YBR"):
@@ -78,7 +79,8 @@ def _dicom(file: Path, channels: int, reading: Reading) -> list[np.ndarray]:
         )
     slices = list(pixels) if frames > 1 else [pixels]
     if samples == 3:
-        return [np.asarray(slices[len(slices) // 2], np.uint8)]
+        middle = np.asarray(slices[len(slices) // 2])
+        return [(middle >> max(bits - 8, 0)).astype(np.uint8)]  # the upper 8 bits
     _require_window(file, reading)
     values = [windowed(layer * scale[0] + scale[1], reading) for layer in _chosen(slices, channels, file)]
     return [255 - layer for layer in values] if kind == "MONOCHROME1" else values

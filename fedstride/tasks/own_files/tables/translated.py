@@ -46,11 +46,11 @@ def as_task(cells: Sequence[str], form: FileForm, origin: ColumnInFile, *, is_nu
         return cells
 
     def one(cell: str) -> str:
-        if is_empty(cell) or alike(cell) in missing:
-            return ""
         if (word := words.get(alike(cell))) is not None:
             return word
-        if not changes:
+        if alike(cell) in missing:
+            return ""
+        if not changes or is_empty(cell):
             return cell
         return _from_date(cell, origin) if origin.date else _number(cell, form, origin)
 

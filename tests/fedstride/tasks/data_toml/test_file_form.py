@@ -186,6 +186,15 @@ def test_a_site_keeps_its_form_on_its_way_to_a_process(tmp_path: Path) -> None:
     assert SiteData.of_plain(json.loads(json.dumps(site.plain()))) == site
 
 
+@pytest.mark.parametrize("is_number", [True, False])
+@pytest.mark.parametrize("other", [(), (("m", "male"),)])
+def test_a_rule_for_one_word_changes_no_other_cell(other: tuple[tuple[str, str], ...], is_number: bool) -> None:
+    cells = ["nan", "", "f"]
+    assert list(as_task(cells, FileForm(), ColumnInFile(words=other), is_number=is_number)) == cells
+    word = ColumnInFile(words=(*other, ("nan", "sodium")))
+    assert as_task(["nan"], FileForm(missing=("nan",)), word, is_number=False) == ["sodium"]
+
+
 @given(st.floats(-1e12, 1e12).map(lambda value: round(value, 4)))
 def test_numbers_in_any_form_are_the_same_number(value: float) -> None:
     texts: list[tuple[FileForm, str]] = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedstride.errors import DataError
 from fedstride.tasks.data_toml.site import SiteData
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own_files import kept_values
+from fedstride.tasks.own_files import column_statistics, kept_values
 from fedstride.tasks.own_files.description import of_site
+from fedstride.tasks.own_files.kept_descriptions import DESCRIBED
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.statistics.description import BELOW, Description, Told, asked_of, of_other_rows
@@ -207,3 +210,31 @@ def test_of_images_and_signals_the_examples_that_differ_are_counted() -> None:
     signals = images.astype(np.float32)
     signals[:2] = np.nan
     assert kept_values.counts_of(signals, 7).sum(axis=1).tolist() == [58] * kept_values.TIMES
+
+
+@pytest.mark.slow
+def test_a_description_near_the_present_rows_is_never_removed(tmp_path: Path) -> None:
+    before = said(tmp_path, rows())
+    for seed in range(1, column_statistics.MOST):
+        said(tmp_path, rows(seed=seed))
+    for path in (tmp_path / "kept").iterdir():
+        os.utime(path, (2e9, 2e9) if path != place_of(tmp_path, before) else (1, 1))
+    changed = rows()
+    changed.loc[0, ["age", "crp"]] = [990.0, 1e5]
+    three = replace(SPEC, reading=replace(SPEC.reading, columns=("age", "crp")), inputs=Inputs(Kind.TABLE, (2,)))
+    assert said(tmp_path, changed, three).columns[0] == before.columns[0]
+    assert said(tmp_path, changed) == before
+
+
+def place_of(folder: Path, description: Description) -> Path:
+    """The set of rows of which this was said."""
+    edges = list(description.columns[0].edges)
+    return next(path for path in (folder / "kept").iterdir() if str(edges)[1:-1] in (path / DESCRIBED).read_text())
+
+
+def test_a_damaged_description_is_named(tmp_path: Path) -> None:
+    said(tmp_path, rows())
+    place = next((tmp_path / "kept").iterdir())
+    (place / DESCRIBED).write_bytes(b"{")
+    with pytest.raises(DataError, match=f"{DESCRIBED} is damaged"):
+        said(tmp_path, rows())
