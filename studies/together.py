@@ -1,15 +1,17 @@
 """The five papers' methods together: what each pair and each triple adds to the best of its parts.
 
 Reads runs of `experiment=methods` with several rates, seeds and partitions (the commands are in
-docs/reproduction.md), prints a table in Markdown and draws a picture. For each method and partition the rate is
-the one with the best mean of `local/accuracy`, on examples that clients hold out; the test set chooses nothing.
+docs/reproduction.md), prints a table in Markdown and draws a picture. For each method and partition the rate, and
+Fedalr's rate of the server, are those with the best mean of `local/accuracy`, on examples that clients hold out;
+the test set chooses nothing.
 
     python studies/together.py RUNS... [-o together.png]
 
 The parts of A+B+C are A+B, A+C and B+C, those of A+B are A and B. Which of them is the best, `local/accuracy`
-says, too. A difference is that of the test accuracy, paired by seed, and is decided by the rule of `fedstride
-report` for two methods. The rule is used once for each pair and each triple, so some are decided by chance: at
-most one in 25 of those that are equally good.
+says, too. Fedalr alone is compared with FedAvg with equal weights, as it has them. A difference is that of the
+test accuracy, paired by seed, and is decided by the rule of `fedstride report` for two methods. The rule is used
+once for each pair and each triple, so some are decided by chance: at most one in 25 of those that are equally
+good.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import numpy as np
 
 from lab.plots.canvas import drawn, save
 from lab.plots.panels import Map, PlotFigure
-from lab.results.grouping import Group
+from lab.results.grouping import Group, Values, method_values
 from lab.results.paired_differences import Paired, paired
 from lab.results.run_folders import Run, find_runs
 from lab.results.tables import TableComparison, compare
@@ -44,24 +46,40 @@ class Result(NamedTuple):
 
 
 Parts = frozenset[str]
-"""The methods of the five that a method is made of; without one: FedAvg."""
+"""The methods of the five that a method is made of, and EQUAL; without one: FedAvg."""
+
+EQUAL = "equal weights"
+FEDALR = frozenset({"fedalr"})
 
 
 def results(runs: Sequence[Run]) -> dict[str, dict[Parts, Result]]:
-    """By setting (the partition) and method. Raises ValueError for two variants of a method, as of its weights."""
+    """By setting (the partition) and method. Raises ValueError for variants that nothing here chooses from."""
     table = compare(runs, SHOWN, tune=RATE, by=CHOOSING)
-    made: dict[str, dict[Parts, Result]] = {setting: {} for setting in table.settings}
+    variants: dict[str, dict[Parts, dict[float | None, Result]]] = {setting: {} for setting in table.settings}
     for group in table.groups:
-        parts = parts_of(group)
-        if parts in made[group.setting]:
+        values = method_values(group.runs[0].config)
+        parts, server_rate = parts_of(group, values), values.get("fedalr.server_lr")
+        of_method = variants[group.setting].setdefault(parts, {})
+        if server_rate in of_method:
             raise ValueError(f"{name(parts)} has several variants in {group.setting}, one is {group.method}")
-        made[group.setting][parts] = _result(table, group)
-    return made
+        of_method[server_rate] = _result(table, group)
+    return {
+        setting: {parts: _best(of_method) for parts, of_method in methods.items()}
+        for setting, methods in variants.items()
+    }
 
 
-def parts_of(group: Group) -> Parts:
-    """`fedavg+fedlws` is FedLWS alone."""
-    return frozenset(group.runs[0].method.split("+")) - {"fedavg"}
+def _best(by_server_rate: Mapping[float | None, Result]) -> Result:
+    server_rate, result = max(by_server_rate.items(), key=lambda item: item[1].chosen_by)
+    if len(by_server_rate) == 1:
+        return result
+    return result._replace(rate=f"{result.rate}, server {server_rate:g}")
+
+
+def parts_of(group: Group, values: Values) -> Parts:
+    """`fedavg+fedlws` is FedLWS alone. `values`: those of the method."""
+    parts = frozenset(group.runs[0].method.split("+")) - {"fedavg"}
+    return parts | {EQUAL} if values.get("fedavg.weighting") == "uniform" else parts
 
 
 def _result(table: TableComparison, group: Group) -> Result:
@@ -76,6 +94,8 @@ def _last(run: Run, metric: str) -> float:
 
 def best_part(parts: Parts, among: Mapping[Parts, Result]) -> Parts | None:
     """The best of the methods with one part fewer; None if there are none, as for FedAvg."""
+    if parts == FEDALR and frozenset({EQUAL}) in among:
+        return frozenset({EQUAL})
     fewer = [other for part in parts if (other := parts - {part}) in among]
     return max(fewer, key=lambda other: among[other].chosen_by, default=None)
 
@@ -116,11 +136,12 @@ def _difference(difference: Paired, best: Parts) -> str:
 
 def name(parts: Parts) -> str:
     """`FedNNNN + FedLWS`."""
-    return " + ".join(NAMES[part] for part in NAMES if part in parts) or "FedAvg"
+    methods = " + ".join(NAMES[part] for part in NAMES if part in parts) or "FedAvg"
+    return f"{methods}, {EQUAL}" if EQUAL in parts else methods
 
 
-def _order(parts: Parts) -> tuple[int, list[int]]:
-    return len(parts), [list(NAMES).index(part) for part in NAMES if part in parts]
+def _order(parts: Parts) -> tuple[int, list[int], bool]:
+    return len(parts - {EQUAL}), [list(NAMES).index(part) for part in NAMES if part in parts], EQUAL in parts
 
 
 def picture(made: Mapping[str, Mapping[Parts, Result]]) -> PlotFigure:

@@ -57,10 +57,35 @@ def test_the_table_and_the_picture(
     assert (tmp_path / "together.png").stat().st_size > 10_000
 
 
-def test_two_variants_of_a_method_are_refused(together: ModuleType, tmp_path: Path) -> None:
-    for weighting in ("uniform", "examples"):
+def test_variants_that_nothing_chooses_from_are_refused(together: ModuleType, tmp_path: Path) -> None:
+    for beta in (0.1, 0.2):
         for rate in (0.1, 0.3):
-            settings = config(f"strategy.weighting={weighting}", f"client.lr={rate}", "strategy=fedavg")
-            make(tmp_path / f"{weighting}-{rate}", settings, [0.5], extra=lambda t: {"local/accuracy": 0.5})
-    with pytest.raises(ValueError, match="FedAvg has several variants in mnist5k"):
+            settings = config("strategy=fednnnn", f"strategy.beta={beta}", f"client.lr={rate}")
+            make(tmp_path / f"{beta}-{rate}", settings, [0.5], extra=lambda t: {"local/accuracy": 0.5})
+    with pytest.raises(ValueError, match="FedNNNN has several variants in mnist5k"):
         together.main([str(tmp_path)])
+
+
+def test_fedalr_has_the_best_of_its_server_rates_and_equal_weights_beside_it(
+    together: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = {
+        ("strategy=fedavg", "strategy.weighting=examples"): (0.80, 0.80),
+        ("strategy=fedavg", "strategy.weighting=uniform"): (0.70, 0.70),
+        ("strategy=fedalr", "strategy.server_lr=1"): (0.90, 0.50),
+        ("strategy=fedalr", "strategy.server_lr=2"): (0.74, 0.60),
+    }
+    for number, (overrides, (test, local)) in enumerate(figures.items()):
+        for rate, less in ((0.1, 0.0), (0.3, 0.2)):
+            for seed in (1, 2, 3):
+                make(
+                    tmp_path / f"{number}-{rate}-{seed}",
+                    config(*overrides, f"client.lr={rate}", f"seed={seed}"),
+                    [test - less + 0.001 * number * seed],
+                    extra=lambda t, chooses=local - less: {"local/accuracy": chooses},
+                )
+    together.main([str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()[2:]
+    assert [line.split(" | ")[0] for line in lines] == ["| FedAvg", "| FedAvg, equal weights", "| Fedalr"]
+    assert lines[1].endswith("| 70.20 ± 0.10 (0.1) | **-9.80** FedAvg |")
+    assert lines[2].endswith("| 74.60 ± 0.30 (0.1, server 2) | **+4.40** FedAvg, equal weights |")
