@@ -12,7 +12,7 @@ from typing import Any
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
-from fedstride.errors import ChangedDataError, CheckpointError, RunError
+from fedstride.errors import ChangedDataError, CheckpointError, RunError, require
 from fedstride.flower import grids
 from fedstride.flower.logs import log
 from fedstride.messages import wire
@@ -165,6 +165,8 @@ def _resumed(prepared: Prepared, at_server: dict[str, Any], folder: Path) -> Pre
             ) from error
 
     checkpoint, faults = newest_checkpoint(folder, use)
+    done, rounds = checkpoint.server_round, prepared.config.rounds
+    require(done <= rounds, "rounds", rounds, f"at least {done}, the rounds of the run in {folder}")
     _check_data(prepared.config, checkpoint)
     notes = [*prepared.notes]
     notes += [

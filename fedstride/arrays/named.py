@@ -245,10 +245,20 @@ def epsilon(array: Any) -> float:
     )
 
 
+def _whole(array: Any, original: Any, xp: Any) -> Any:
+    """In an integer dtype; the largest number of 64 bits is none of float64, which has the next one, beyond it."""
+    limits = xp.iinfo(original.dtype)
+    rounded = xp.round(array)
+    low, high = rounded <= limits.min, rounded >= limits.max
+    inside = xp.astype(xp.where(low | high, xp.zeros_like(rounded), rounded), original.dtype)
+    ends = (xp.full_like(inside, limits.min), xp.full_like(inside, limits.max))
+    return xp.asarray(xp.where(low, ends[0], xp.where(high, ends[1], inside)))
+
+
 def like(array: Any, original: Any) -> Any:
-    """`array` in the dtype of `original`; integers are rounded half to even."""
+    """`array` in the dtype of `original`; integers are rounded half to even, and are never beyond their dtype."""
     xp = namespace(original)
     if is_kind(xp, original.dtype, "integral"):
-        array = xp.round(array)
+        return _whole(array, original, xp)
     # numpy makes scalars of arrays without dimensions; they stay arrays here
     return xp.asarray(xp.astype(array, original.dtype, copy=False))

@@ -297,6 +297,18 @@ def require_direction(name: str) -> Better:
     return better
 
 
+def check_target(name: str, target: float) -> None:
+    """Raises ConfigError for a value that the metric cannot reach, such as 95 of a fraction."""
+    metric = fact(name)
+    if metric.unit == "%" and target > 1:
+        reason = f"{name} is a fraction, so {target:g} % is {target / 100:g}"
+        raise ConfigError(f"target = {target:g} is not allowed: {reason}")
+    if not metric.least <= target <= metric.most:
+        raise ConfigError(
+            f"target = {target:g} is not allowed: {name} is between {metric.least:g} and {metric.most:g}"
+        )
+
+
 def directed() -> list[str]:
     """The metrics for which larger or smaller values are better, by their names in FACTS."""
     return [name for name, metric in FACTS.items() if metric.better is not None]

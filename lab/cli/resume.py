@@ -35,9 +35,13 @@ def resume(
     from server_app.config.overrides import parse, written
     from server_app.config.variables import with_variables
 
+    from ..engine import fedavg_comparison
+
     unix_signals.outlast_the_terminal()
     config = compose([*with_variables(parse(overrides or []), os.environ), written("resume", str(folder))])
     console = Console()
     if not quiet:
         say(console, title(config))
     train(config, console, compare=False, quiet=quiet)
+    if behind := fedavg_comparison.left_behind(folder, config.rounds):
+        say(console, f"note: {behind}")

@@ -94,6 +94,7 @@ def run(
 def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> None:
     """Run in this process, with the live view, handling of Ctrl-C and the summary lines."""
     from client_app.app import app
+    from fedstride.errors import counted
     from server_app import session
 
     from ..attacks.membership import audit
@@ -110,6 +111,8 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
         with engine(app, prepared) as desk:
             for note in (*prepared.notes, *desk.notes):
                 say(console, f"note: {note}")
+            if prepared.checkpoint is not None and prepared.checkpoint.server_round == config.rounds:
+                say(console, f"nothing to do: the run has done its {counted(config.rounds, 'round')}")
             grid = desk.grid(prepared)
 
             def on_folder(folder: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from client_app.registry import OBJECTIVES, RULES, Training
+from fedstride.errors import counted
 from fedstride.processes.unix_signals import STOPPED
 from fedstride.settings import fields_of
 from server_app import session
@@ -19,6 +20,7 @@ from server_app.rounds import Round
 from server_app.session import Prepared
 from strategies.registry import STRATEGIES
 
+from ..results.run_folders import is_run, load
 from .engine import Engine
 
 NAME = "fedavg"  # its folder, inside the run's
@@ -43,6 +45,18 @@ def counterpart(config: Config, folder: Path) -> Config | None:
     )
     same = (other.strategy, other.client, other.objective) == (config.strategy, config.client, config.objective)
     return None if same or not config.rounds else other
+
+
+def left_behind(folder: Path, rounds: int) -> str:
+    """What to do about the comparison run of a run that was resumed, if it has fewer rounds; else empty."""
+    other = folder / NAME
+    done = load(other).config.rounds if is_run(other) else rounds
+    if done >= rounds:
+        return ""
+    return (
+        f"the comparison run has {counted(done, 'round')}: fedstride resume {other} rounds={rounds}; both in one "
+        f"picture: fedstride plot accuracy {folder} {other}"
+    )
 
 
 def local_sgd(config: Config) -> Training:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from fedstride.errors import ConfigError, nearest
-from fedstride.figures.metrics import fact, is_better, require_direction, shown, with_unit
+from fedstride.figures.metrics import check_target, fact, is_better, require_direction, shown, with_unit
 from server_app.records.row_values import Row
 from server_app.reports.curve import points
 from server_app.stopping import best_round
@@ -45,12 +45,8 @@ class Statistic:
         """Raises ConfigError if the statistic is not defined for the metric."""
         if self.best or self.target is not None:
             require_direction(metric)
-        if self.target is not None and fact(metric).unit == "%" and self.target > 1:
-            reason = f"{metric} is a fraction, so {self.target:g} % is {self.target / 100:g}"
-            raise ConfigError(f"target = {self.target:g} is not allowed: {reason}")
-        if self.target is not None and not fact(metric).least <= self.target <= fact(metric).most:
-            limits = f"between {fact(metric).least:g} and {fact(metric).most:g}"
-            raise ConfigError(f"target = {self.target:g} is not allowed: {metric} is {limits}")
+        if self.target is not None:
+            check_target(metric, self.target)
 
     def of(self, rows: Sequence[Row], metric: str) -> float | None:
         """The run's number; None if it has none, for example if a target was not reached."""

@@ -227,7 +227,9 @@ def _config_text(folder: str, file: Path) -> str:
     try:
         return bounded_reading.text(file)
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"resume = {folder!r} is not a run folder: {file} does not exist") from None
+        again = f"; it has several: resume one of them, or all with fedstride run -m ... out={folder} --resume"
+        then = again if any(file.parent.glob(f"*/{file.name}")) else ""
+        raise ConfigError(f"resume = {folder!r} is not a run folder: {file} does not exist{then}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"resume = {folder!r}: {file} cannot be read ({reason}); make it readable") from error

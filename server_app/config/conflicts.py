@@ -45,10 +45,23 @@ def _methods(config: Config) -> Iterator[tuple[str, Any]]:
     for table, spec in ((RULES, config.client), (OBJECTIVES, config.objective)):
         if spec.name in table:  # not for placeholders
             yield f"{table.group}.{spec.name}", _own(table[spec.name])
-    strategies = [STRATEGIES.load(choice.name) for choice in chain(config.strategy) if choice.name in STRATEGIES]
-    for half in dict.fromkeys(half for strategy in strategies if (half := getattr(strategy, HALF, ""))):
+    for half in _halves(config):
         user_half = USER_PARTS.get(HALF, {}).get(half)
         yield f"halves.{half}", None if user_half is None else _own(user_half)
+
+
+def _halves(config: Config) -> list[str]:
+    """The client halves of the strategies, each of another one. Raises ConfigError for one that two have."""
+    of: dict[str, str] = {}
+    for choice in chain(config.strategy):
+        half = getattr(STRATEGIES.load(choice.name), HALF, "") if choice.name in STRATEGIES else ""
+        if half in of:
+            both = f"strategy.{of[half]} and strategy.{choice.name}"
+            raise ConfigError(
+                f"{both} cannot be used together: a client executes the half {half} once; choose one of them"
+            )
+        of |= {half: choice.name} if half else {}
+    return list(of)
 
 
 def _own(part: Part) -> Any:

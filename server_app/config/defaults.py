@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedstride.errors import require
-from fedstride.figures.metrics import fact
+from fedstride.figures.metrics import check_target, fact
 from fedstride.messages import wire
 from fedstride.tasks.data import Data
 from fedstride.tasks.forms.augmentation import check_augmentation
@@ -55,6 +55,8 @@ def resolved(config: Config, source: Data) -> Config:
         best,
         f"a metric that this run reports: {', '.join(reported)} (set by task.metrics, test_set, evaluate_clients)",
     )
+    if config.target is not None:
+        check_target(best, config.target)
     require(
         not (spec.federated and private),
         "privacy",

@@ -6,7 +6,7 @@ calls it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from logging import WARNING
 from typing import Any
 
@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from fedstride.arrays.dtypes import is_bfloat16
 from fedstride.arrays.finite import held_in, held_of, put_back, taken_out
-from fedstride.arrays.named import Arrays, Held, Layout, like, views
+from fedstride.arrays.named import Arrays, Held, Layout, is_kind, like, namespace, views
 from fedstride.arrays.on_device import Device, plain, record_of, values
 from fedstride.flower.logs import log
 from fedstride.flower.strategy_internals import (
@@ -125,10 +125,18 @@ class Foreign(Core):
         return records[key] if key in records else next(iter(records.values()))
 
     def _with_buffers(self, model: Arrays, sent: Arrays, cohort: Cohort) -> Arrays:
-        """The model; with FedAvg's averages of buffers, which a server optimiser could make negative."""
-        if not (self.averages_buffers and Layout.of(sent).buffers):
+        """The model; with FedAvg's averages of buffers, which a server optimiser could make negative.
+
+        Flower averages whole numbers in float64, which has not all of 64 bits: those that no client changed stay.
+        """
+        if not Layout.of(sent).buffers:
             return model
-        buffers = averaged_buffers(sent, cohort.models, cohort.shares("examples"))
+        if self.averages_buffers:
+            buffers = averaged_buffers(sent, cohort.models, cohort.shares("examples"))
+        elif type(self.strategy).__module__.startswith("flwr."):
+            buffers = _unchanged_integers(sent, cohort.models)
+        else:
+            return model
         return {name: buffers.get(name, array) for name, array in model.items()}
 
     # -------------------------------------------------------- state
@@ -174,6 +182,16 @@ class Foreign(Core):
 
 
 # ---------------------------------------------------------------- arrays that Flower's strategies do not take
+
+
+def _unchanged_integers(sent: Arrays, models: Sequence[Arrays]) -> Arrays:
+    xp = namespace(next(iter(sent.values())))
+    return {
+        name: sent[name]
+        for name in Layout.of(sent).buffers
+        if is_kind(xp, sent[name].dtype, "integral")
+        and all(bool(xp.all(model[name] == sent[name])) for model in models)
+    }
 
 
 def _unknown_to_flower(model: Mapping[str, Any], held: Mapping[str, Held]) -> list[str]:

@@ -25,6 +25,7 @@ from ...errors import ConfigError
 from ...files import atomic
 from ...files.toml_file import read_toml
 from ..evaluation.holdout import KEY_BYTES, key_of
+from ..forms.columns import composed
 from ..spec import Spec
 from .dictionary import FOLDERS, SOUND, AllowedCells, Dictionary
 from .dictionary_file import expanded, read_columns, read_examples
@@ -37,7 +38,8 @@ COMMA_SEPARATED = (".csv", ".csv.gz")
 TABLES = (*COMMA_SEPARATED, ".parquet")
 """How the names of files with arrays, and with a table, end."""
 
-KEYS = ("path", "id", "secret", "split_seed", "targets", "file", "columns", "examples")
+PATHS = ("path", "secret")
+KEYS = (*PATHS, "id", "split_seed", "targets", "file", "columns", "examples")
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,17 @@ def _described(given: Path, values: Mapping[str, Any]) -> SiteData:
 
 
 def _values(path: Path) -> dict[str, Any]:
-    return read_toml(path, "the data file", KEYS)
+    values = read_toml(path, "the data file", KEYS)
+    return {key: value if key in PATHS else _composed(value) for key, value in values.items()}
+
+
+def _composed(value: Any) -> Any:
+    """The same with all texts `composed`, as those of a table are."""
+    if isinstance(value, dict):
+        return {composed(key): _composed(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_composed(item) for item in value]
+    return composed(value) if isinstance(value, str) else value
 
 
 def _dictionary(values: Mapping[str, Any]) -> Dictionary | None:

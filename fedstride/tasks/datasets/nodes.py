@@ -8,7 +8,7 @@ from typing import Annotated
 from ...errors import ConfigError, require
 from ...settings import MOST_CLASSES, Setting
 from ..data import Data
-from ..forms.columns import parsed, twice, width
+from ..forms.columns import composed, parsed, twice, width
 from ..inputs import Inputs, Kind
 from ..missing import RULES, divided
 from ..reading import RESIZED, Reading
@@ -126,14 +126,14 @@ def own_table(
     """
     parsed_columns = parsed(columns)
     require(bool(parsed_columns), "task.columns", columns, "a list with at least one column")
-    targets = (target,) if isinstance(target, str) else tuple(target)
+    targets = tuple(composed(name) for name in ([target] if isinstance(target, str) else target))
     shared = sorted({column.name for column in parsed_columns} & set(targets))
     require(not shared, "task.target", target, f"another column: {', '.join(shared)} is in task.columns")
     outputs, names = _predicted(Target(kind), targets, classes)
     values = Target(kind) is Target.VALUES
     require(values or target_mean is None, "task.target_mean", target_mean, f"null with task.kind={kind}")
     numbers = width(parsed_columns)
-    rule, single = divided([missing] if isinstance(missing, str) else missing, parsed_columns)
+    rule, single = divided([missing] if isinstance(missing, str) else list(map(composed, missing)), parsed_columns)
     reading = Reading(columns=tuple(columns), targets=targets, missing=rule, missing_of=single)
     require(reading.has_medians or fill is None, "task.fill", fill, "null without a rule of a median")
     mean_of, std_of = both("column", mean, std, numbers)

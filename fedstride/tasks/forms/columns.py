@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,13 +16,18 @@ ALIKE = "without zeros behind the point"
 """The rule of `alike`, for the key of a cache entry."""
 
 
+def composed(text: str) -> str:
+    """The text with one character for a letter and its accent (NFC), where some systems write two."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
 def alike(text: str) -> str:
     """One text for all that programs write for one number: `1` for `1.0` and `1.00`, and `1.5` for `1.50`.
 
     pandas writes the whole numbers of a column with gaps as `1.0`, a database writes `1.00`. Any other text is
-    itself, without blanks at its ends: `01` is a code, and not the number 1.
+    itself, `composed` and without blanks at its ends: `01` is a code, and not the number 1.
     """
-    text = text.strip()
+    text = composed(text.strip())
     if "." not in text or not _NUMBER.fullmatch(text):
         return text
     shorter = text.rstrip("0").rstrip(".")
@@ -52,7 +58,7 @@ class Column:
         The name ends at the first `=`; categories can contain one, as in `<=50K`. Blanks at the ends of names and
         categories do not count. Raises ConfigError for an empty name, and for an empty or repeated category.
         """
-        name, given, rest = text.partition("=")
+        name, given, rest = composed(text).partition("=")
         categories = tuple(category.strip() for category in rest.split("|")) if given else ()
         if not name.strip() or not all(categories) or twice(categories) is not None:
             raise ConfigError(

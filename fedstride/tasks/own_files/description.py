@@ -53,10 +53,11 @@ def of_site(site: SiteData, spec: Spec, least: int, statistics: Path | None = No
     With ids, one row of each id counts. Raises DataError for data that cannot be read at all, and ConfigError as
     `loading.load` does.
     """
+    filled = [name for name, rule in spec.reading.rules.items() if rule.fill == ERROR]
     spec = without_rules(spec)
     those = files(site, spec)
     if spec.inputs.kind is Kind.TABLE and site.is_table:
-        read = counted_faults.read(site, spec)
+        read = counted_faults.read(site, spec, filled)
         examples, seen, unnamed, lines, readable = (
             read.examples,
             read.seen,

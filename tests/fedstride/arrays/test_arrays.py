@@ -289,6 +289,16 @@ def test_integers_are_rounded_half_to_even(dtype: type) -> None:
     assert tensor.tolist() == [0, 2, 2, 3]
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int32", "int64", "uint64"])
+def test_like_stays_within_the_dtype(kind: str) -> None:
+    limits = np.iinfo(kind)
+    beyond = np.array([float(limits.max), limits.max * 2.0, float(limits.min), limits.min - 1e20, 1.4])
+    found = like(beyond, np.zeros(5, kind))
+    assert found.dtype == kind and found.tolist() == [limits.max, limits.max, limits.min, limits.min, 1]
+    single = like(np.array(3.0), np.array(1, kind))
+    assert single.shape == () and single == 3
+
+
 def test_like_keeps_floats_and_booleans() -> None:
     assert like(np.array([0.1]), np.zeros(1, np.float32)).tolist() == [float(np.float32(0.1))]
     assert like(np.array([True, False]), np.zeros(2, np.bool_)).dtype == np.bool_

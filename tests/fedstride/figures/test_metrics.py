@@ -104,3 +104,17 @@ def test_a_user_defined_rule_declares_its_metrics(monkeypatch: pytest.MonkeyPatc
     assert shown("mine/regret") == "regret"
     with pytest.raises(ConfigError, match=r"the metric 'mine/regret' is already declared with other properties"):
         declare("mine", {"regret": Metric("larger")})
+
+
+@pytest.mark.parametrize(
+    ("metric", "target", "said"),
+    [
+        ("test/accuracy", 95.0, "test/accuracy is a fraction, so 95 % is 0.95"),
+        ("local/auroc", -0.5, "local/auroc is between 0 and 1"),
+        ("test/loss", float("nan"), "test/loss is between"),
+    ],
+)
+def test_a_target_that_no_run_can_reach_is_refused(metric: str, target: float, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        metrics.check_target(metric, target)
+    metrics.check_target(metric, 0.5)

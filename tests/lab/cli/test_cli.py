@@ -256,10 +256,22 @@ def test_runs_of_a_sweep_have_the_bits_of_single_runs(call, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_what_a_longer_run_does_with_its_comparison_run(call) -> None:
+    call("run", *QUICK, "name=part", "-q")
+    _, out, _ = call("resume", "runs/part", "rounds=2", "-q")
+    assert "note: the comparison run has 1 round: fedstride resume runs/part/fedavg rounds=2; both in" in out
+    assert call("resume", "runs/part/fedavg", "rounds=2", "-q")[0] == 0
+    assert call("plot", "accuracy", "runs/part", "runs/part/fedavg", "-o", "both.png")[0] == 0
+    assert "comparison run" not in call("resume", "runs/part", "rounds=2", "-q")[1]
+
+
 def test_resume_continues_a_run(call, tmp_path: Path) -> None:
     call("run", *QUICK, "name=part", "--no-compare", "-q")
     code, out, _ = call("resume", "runs/part", "rounds=2")
     assert code == 0
     assert re.search(r"^ +2 ", out, re.MULTILINE)
     assert call("resume", "runs/part", "client.lr=1")[0] == 2
+    code, _, error = call("resume", "runs")
+    assert code == 2 and "it has several: resume one of them, or all with fedstride run -m ... out=runs" in error
+    assert "nothing to do: the run has done its 2 rounds" in call("resume", "runs/part", "rounds=2")[1]
     assert call("resume", "runs/nothing")[0] == 2

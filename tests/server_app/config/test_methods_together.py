@@ -54,6 +54,12 @@ def test_an_objective_and_a_rule_that_set_the_same_field(parts: Callable[[str], 
         compose([file, "client=mine", "objective=yours"])
 
 
+@pytest.mark.parametrize("method", ["fedavg+two_d_lrd+two_d_lrd", "two_d_lrd+fedlws+two_d_lrd"])
+def test_two_strategies_with_one_half_are_refused(method: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be used together: a client executes the half two_d_lrd once"):
+        compose([f"strategy={method}"])
+
+
 @pytest.mark.parametrize(
     "plan", ["client_app.Plan(batches=[1])", "Plan(None, None, [1])", "made(job)", "Other()(job)"]
 )

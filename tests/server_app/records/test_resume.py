@@ -89,6 +89,17 @@ def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
     assert weights(whole) == weights(tmp_path / "part")
 
 
+def test_a_run_without_another_round_to_do_stays_as_it_was(tmp_path: Path) -> None:
+    """Fewer rounds than are done are refused: else its last row would be that of another budget."""
+    folder = play(tmp_path, "rounds=2", "name=part").folder
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="rounds = 1 is not allowed: rounds must be at least 2, the rounds of"):
+        resume(folder, "rounds=1")
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert len(resume(folder).rows) == 3
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.slow
 def test_resuming_a_run_that_stopped_early_does_nothing(tmp_path: Path) -> None:
     first = play(tmp_path, "rounds=9", "target=0.01", "name=part")

@@ -40,6 +40,8 @@ class Seen:
     unknown: dict[str, int] = field(default_factory=dict)  # rows with each
     unreadable: int = 0  # cells that are neither empty, nor a value that is allowed, nor a category
     first: str = ""  # where the first of them is, and why
+    empty: int = 0  # cells without a value where a run needs one
+    first_empty: str = ""  # where the first of them is
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,13 @@ class Tolerated:
     @property
     def readable(self) -> bool:
         """Whether every cell could be read, and there is a table of this task at all."""
-        return not no_table_of(self.seen) and not any(column.unreadable or column.unknown for column in self.seen)
+        return not no_table_of(self.seen) and not any(
+            column.unreadable or column.unknown or column.empty for column in self.seen
+        )
 
 
-def read(site: SiteData, spec: Spec) -> Tolerated:
-    """The examples in the rows of a table.
+def read(site: SiteData, spec: Spec, filled: Collection[str] = ()) -> Tolerated:
+    """The examples in the rows of a table. `filled`: columns of examples that may not have an empty cell.
 
     Raises DataError for a file that cannot be read as a table at all, or has no rows, and ConfigError if the task
     does not name its columns.
@@ -83,7 +87,7 @@ def read(site: SiteData, spec: Spec) -> Tolerated:
     contents: list[np.ndarray] = []
     for chunk in table_file.rows_of(site, wanted, _numbers(numbers, spec)):
         for column in there:
-            _convert(column, chunk, spec, said)
+            _convert(column, chunk, spec, said, column.asked.predicted or column.asked.name in filled)
         contents.append(stacked(chunk.digests))
         rows.append(stacked(table_file.ids_of(chunk, site.id)) if site.id else contents[-1])
     if not rows:
@@ -137,8 +141,8 @@ def _state(asked: DescribedColumn, site: SiteData, spec: Spec, names: Sequence[s
     return PRESENT
 
 
-def _convert(seen: Seen, rows: Rows, spec: Spec, said: Mapping[str, AllowedCells]) -> None:
-    """Add the values of a column in these rows."""
+def _convert(seen: Seen, rows: Rows, spec: Spec, said: Mapping[str, AllowedCells], is_filled: bool) -> None:
+    """Add the values of a column in these rows. `is_filled`: whether a run refuses an empty cell of it."""
     column = seen.asked
     if column.predicted and spec.target is Target.CLASS:
         convert = cells.class_of(spec.names, spec.outputs)
@@ -156,6 +160,9 @@ def _convert(seen: Seen, rows: Rows, spec: Spec, said: Mapping[str, AllowedCells
             values[position] = convert(text)
         except cells.CellError as error:
             if cells.is_empty(text):
+                if is_filled:
+                    seen.empty += 1
+                    seen.first_empty = seen.first_empty or str(rows.error(position, column.name, "it is empty"))
                 continue
             if words:
                 seen.unknown[alike(text)] = seen.unknown.get(alike(text), 0) + 1
@@ -206,6 +213,12 @@ def _lines(seen: Sequence[Seen]) -> list[str]:
         if column.unreadable:
             lines.append(
                 f"column {name}: {counted(column.unreadable, 'cell')} cannot be read; the first: {column.first}"
+            )
+        if column.empty:
+            then = "" if column.asked.predicted else ", or say in task.missing what takes their place"
+            lines.append(
+                f"column {name}: {counted(column.empty, 'cell')} without a value, which a run refuses: fill them "
+                f"or delete the rows{then}; the first: {column.first_empty}"
             )
         if column.unknown:
             listed = _listed([f"{quoted(word)} ({counted(rows, 'row')})" for word, rows in column.unknown.items()])

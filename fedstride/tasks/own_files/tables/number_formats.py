@@ -132,7 +132,8 @@ def what_to_say(text: str) -> str:
         return f"if it is a number, say in [file] of the data file {' or '.join(ways)}"
     return _unit_to_say(text) or (
         "write it with a decimal point and without separators, or say in [file] of the data file how numbers are "
-        f"written; a text that is no value belongs to missing, as in missing = [{short(text)}] there"
+        f"written; a text that is no value belongs to missing, as in missing = [{short(text)}] there; words are "
+        'named in the run, as in task.columns=["sex=female|male"], and those to predict in task.classes'
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import DataError
+from ...forms.columns import composed
 from .rows import CHUNK, RowDigests, Rows, positions
 
 SUFFIXES = (".parquet",)
@@ -33,7 +34,7 @@ def read(path: Path, columns: Sequence[str]) -> Iterator[Rows]:
 def columns_in(path: Path) -> list[str]:
     """The names of all columns. Raises DataError as `read` does."""
     with _opened(path) as file:
-        return list(file.schema_arrow.names)
+        return [composed(name) for name in file.schema_arrow.names]
 
 
 @contextmanager
@@ -56,4 +57,4 @@ def _text(value: Any) -> str:
     """A value as it would be in a CSV file; a float keeps all its digits."""
     if value is None:
         return ""
-    return str(int(value)) if isinstance(value, bool) else str(value)
+    return str(int(value)) if isinstance(value, bool) else composed(str(value))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ....errors import DataError, nearest
 from ...evaluation.holdout import digest_of
-from ...forms.columns import alike
+from ...forms.columns import alike, composed
 from ..checks import quoted
 
 SEPARATORS = ";\t|,"
@@ -54,6 +54,7 @@ def positions(source: Path, columns: Sequence[str], wanted: Sequence[str], then:
 
     Raises DataError if one is there twice, or if one is missing, with `then`, what to do about it.
     """
+    columns, wanted = ([composed(name) for name in names] for names in (columns, wanted))
     times, places = Counter(columns), {name: at for at, name in enumerate(columns)}
     for name in wanted:
         if times[name] > 1:

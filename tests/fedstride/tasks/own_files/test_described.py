@@ -187,6 +187,25 @@ def test_cells_that_cannot_be_read_are_lines_of_the_sites_own_log(
     assert told_of.missing == BELOW and sum(told_of.counts) == 120
 
 
+@pytest.mark.parametrize("rule", ["error", "mean", "median+indicator"])
+@pytest.mark.parametrize("column", ["age", "sex", "ill"])
+def test_empty_cells_that_a_run_refuses_are_cells_that_cannot_be_read(
+    tmp_path: Path, column: str, rule: str
+) -> None:
+    table = rows().astype(object)
+    table.loc[[3, 5], column] = ""
+    indicators = 3 * rule.endswith("indicator")
+    spec = replace(SPEC, inputs=Inputs(Kind.TABLE, (4 + indicators,)), reading=replace(SPEC.reading, missing=rule))
+    found = said(tmp_path / "x.csv", table, spec)
+    refused = rule == "error" or column == "ill"
+    assert found.description.readable is not refused
+    lines = [line for line in found.lines if f"column '{column}': 2 cells without a value" in line]
+    assert bool(lines) is refused
+    if refused:
+        assert f"line 5, column '{column}'" in lines[0]
+        assert ("task.missing" in lines[0]) is (column != "ill")
+
+
 @pytest.mark.parametrize(
     ("text", "match"),
     [
