@@ -253,7 +253,13 @@ def _settings(config: Config) -> str:
         for key in keys(config)
         if key.path not in SAID_ELSEWHERE and key.value != key.field.default
     ]
-    return "\n\n".join([f"Chosen: `{_code(chosen)}`.", "Other than the defaults, or decided by the task:", "\n".join(other) or "none"])
+    return "\n\n".join(
+        [
+            f"Chosen: `{_code(chosen)}`.",
+            "Other than the defaults, or decided by the task:",
+            "\n".join(other) or "none",
+        ]
+    )
 
 
 def _use() -> str:

@@ -96,7 +96,7 @@ def test_flowers_own_survives_in_a_wrapper_and_uses_the_good_replies(name: str, 
 def test_whole_numbers_that_no_client_changed_stay(name: str, wrapper: str) -> None:
     """Flower averages them in float64, which has no 2**63 - 1: it became the smallest number of 64 bits."""
     ends = {kind: np.array([np.iinfo(kind).max, np.iinfo(kind).min, 7], kind) for kind in ("int64", "uint64")}
-    start = START | {f"end.{kind}": array for kind, array in ends.items()} | {"odd": np.array(2**53 + 1)}
+    start = START | {f"end.{kind}": array for kind, array in ends.items()} | {"odd": np.array([2**53 + 1])}
     strategy = WRAPPERS[wrapper](BUILT_IN[name]())
     fed.configure(strategy, 1, start)
     models = [start | model for model in fed.noisy(m=3)(START, 1)]
