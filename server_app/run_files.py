@@ -248,10 +248,11 @@ class Records:
     def close(self, state: str, reason: str | None = None) -> None:
         """Write the last files, regardless of how the run ended: lines, checkpoint, model, status, plot.
 
-        A completed run that is resumed, and ends without another round, stays as it was. Raises RunError if a
-        completed run could not write all but the plot; `status.json` then says `failed`.
+        A completed run that is resumed, and ends without another round, stays as it was if it has its files.
+        Raises RunError if a completed run could not write all but the plot; `status.json` then says `failed`.
         """
-        if self._completed:
+        is_whole = all((self.folder / name).exists() for name in (MODEL, CARD, CSV))
+        if self._completed and (is_whole or state != "completed"):
             self._try(STATUS, lambda: completed_run.put_back(self.folder, self._completed))
             self._lock.close()
             return

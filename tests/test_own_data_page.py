@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from desk import table, weights
-from page_of_own_data import BEATS, BEATS_FILE, BLOOD, OVERRIDES, OVERRIDES_OF_BEATS, PAGE, TABLES
+from page_of_own_data import BEATS, BEATS_FILE, BLOOD, OF_ANOTHER_FORM, OVERRIDES, OVERRIDES_OF_BEATS, PAGE, TABLES
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +60,18 @@ def test_columns_are_normalised_with_all_rows_of_all_hospitals(desk: Path, run: 
     rows = pd.concat(tables).to_numpy(np.float32).astype(np.float64)
     np.testing.assert_allclose(task["spec.mean"], rows.mean(0), rtol=1e-12)
     np.testing.assert_allclose(task["spec.std"], rows.std(0), rtol=1e-12)
+
+
+def test_a_table_of_another_form_keeps_it(desk: Path) -> None:
+    """The page's file beside a table with `;`, decimal commas and latin-1 takes the place of the table."""
+    before = fedstride(desk, "check", *OVERRIDES)
+    read = pd.read_csv(desk / "hospital-0.csv")
+    read.to_csv(desk / "other.csv", index=False, sep=";", decimal=",", encoding="latin-1")
+    (desk / "hospital-0.toml").write_text(f'path = "other.csv"\n{OF_ANOTHER_FORM}')
+    after = fedstride(desk, "check", *(each.replace("hospital-0.csv", "hospital-0.toml") for each in OVERRIDES))
+    assert before.returncode == after.returncode == 0, after.stderr
+    assert before.stdout == after.stdout and "hospital-0" in after.stdout
+    assert (desk / "hospital-0.toml").with_suffix(".secret").exists() is False  # nothing was held out yet
 
 
 def test_a_resumed_run_has_the_statistics_of_its_start(desk: Path, run: Path) -> None:
