@@ -115,7 +115,7 @@ def _check_no_files(config: Config) -> None:
         files is None,
         "partition.files",
         files,
-        "null here: start each node with its own data, as in --node-config 'data=\"/path\"' (docs/deployment.md)",
+        "null here: start each node with its own data, as in --node-config 'data=\"/path\"' (docs/node-data.md)",
     )
 
 

@@ -136,7 +136,7 @@ def read_data(given: Path) -> SiteData:
         raise ConfigError(
             f"node-config data = {str(given)!r} is not allowed: name a file of the site's own, as in "
             f'data="/etc/fedstride/data.toml", with path = {str(given)!r} and what runs may name; '
-            "see docs/deployment.md"
+            "see docs/node-data.md"
         )
     check_owner(given, "the data file")
     site = read_site(given)

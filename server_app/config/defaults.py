@@ -108,5 +108,5 @@ def _check_data_of_nodes(config: Config, source: Data) -> None:
         len(source.train_x) > 0 or config.partition.name == "own",
         "partition",
         config.partition.name,
-        f"own, because task={config.task.name} has no examples: each node has its own files (docs/deployment.md)",
+        f"own, because task={config.task.name} has no examples: each node has its own files (docs/node-data.md)",
     )

@@ -219,7 +219,7 @@ services:
 def test_another_run_with_the_same_keys_and_another_data_file(
     compose: Composed, running: None, tmp_path: Path
 ) -> None:
-    """After `docker compose down`; the overlay file is the one in docs/deployment.md."""
+    """After `docker compose down`; the overlay file is the one in docs/containers.md."""
     key = compose.inside("node1", "sha256sum", "/trust/node.key")
     assert compose("down").returncode == 0
     config = fedstride_config(["clients=3", "seed=9"])

@@ -72,7 +72,7 @@ class NodeData:
 def load(path: str | Path, spec: Spec) -> NodeData:
     """The examples at `path`, which must fit the task: memory-mapped and read-only.
 
-    `path`: the data, or a site's own file about them. The layouts are described in docs/deployment.md. Raises
+    `path`: the data, or a site's own file about them. The layouts are described in docs/node-data.md. Raises
     DataError, one line with the file, what was found and what is allowed; ConfigError if the task itself does not
     say how its files are read, or asks for what the site's file does not have.
     """

@@ -233,7 +233,7 @@ def own(
     """Always raises DataError: with this partition each node reads its own data, and nothing is divided."""
     raise DataError(
         "partition = 'own' does not divide the task's data: each node of a deployment has its own data, given "
-        "with --node-config 'data=\"/path\"' (docs/deployment.md); choose another partition here"
+        "with --node-config 'data=\"/path\"' (docs/node-data.md); choose another partition here"
     )
 
 
