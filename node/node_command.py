@@ -137,7 +137,14 @@ def reader_of(settings: NodeSettings, places: Access, processes: Processes) -> R
     if settings.site is None:
         return None
     return RowsReader(
-        settings.site, settings.rows, policy.holdout, policy.folds, policy.min_rows, places, processes
+        settings.site,
+        settings.rows,
+        settings.statistics,
+        policy.holdout,
+        policy.folds,
+        policy.min_rows,
+        places,
+        processes,
     )
 
 

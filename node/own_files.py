@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 LOG, STATUS, APPS, LOCK = "node-log.jsonl", "node-status.json", "node-apps", "node-lock"
-SCRATCH, OUTPUT, ROWS = "node-scratch", "node-output", "node-rows"
+SCRATCH, OUTPUT, ROWS, STATISTICS = "node-scratch", "node-output", "node-rows", "node-statistics"
 LEDGER, REPLIES, APPROVALS = "node-ledger.jsonl", "node-replies", "node-approvals"

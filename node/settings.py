@@ -62,6 +62,7 @@ class NodeSettings:
     scratch: Path  # of this process, for the folders of messages
     output: Path  # what unsigned apps write
     rows: Path  # the site's examples, as messages ask for them
+    statistics: Path  # what was said of its columns
     secret: Mapping[str, Path]  # files that apps must not read, by what they are
     allow_root: bool
     name: str  # empty: none
@@ -107,6 +108,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         scratch=home / own_files.SCRATCH / f"{os.getpid()}-{os.urandom(4).hex()}",
         output=home / own_files.OUTPUT,
         rows=home / own_files.ROWS,
+        statistics=home / own_files.STATISTICS,
         secret=_secret(given.auth_supernode_private_key, config, site, home, log),
         allow_root=given.allow_root,
         name=name_of(config),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from fedstride.errors import ConfigError, DataError, FedstrideError
-from fedstride.tasks.data_toml.site import read_form_of
+from fedstride.errors import ConfigError, DataError
 from fedstride.tasks.evaluation.comparison import At
 from server_app.config.schema import Config
 
@@ -18,6 +16,7 @@ from ..engine.engine import files_of
 from ..prediction.model import Model
 from .compare import rows_of
 from .comparison_figures import everywhere
+from .seen_rows import check_secrets, check_unseen, files_of_run, place_of
 from .site_rows import ComparedSite, held_out, sites_of
 
 
@@ -27,6 +26,7 @@ def measure(models: Mapping[str, Model], config: Config, *, all_rows: bool) -> l
     `config`: with the files of the sites (partition=own), and what is held out there; `all_rows`: measure all.
     Raises ConfigError for models of different forms or figures, a run without files, and if no row is held out,
     DataError for a file that does not exist.
+    Rows that a model has seen are not measured as held-out ones (`seen_rows.py`).
     """
     _check_same(models)
     if not getattr(config.partition, "files", None):
@@ -40,8 +40,13 @@ def measure(models: Mapping[str, Model], config: Config, *, all_rows: bool) -> l
             f"{missing}, the file of a site, does not exist on this machine: name the files of all sites, "
             "--files a.csv,b.csv"
         )
+    files = files_of(config)
+    if not all_rows:
+        check_secrets(files)
     sites = sites_of(config, next(iter(models.values())).spec)
     held = [_rows(site, config, number, all_rows) for number, site in enumerate(sites)]
+    if not all_rows:
+        check_unseen(models, files, held)
     first, *others = models
     pairs = [(first, other) for other in others]
     by_site = [
@@ -56,9 +61,9 @@ def trained_on(models: Collection[Model], config: Config) -> str:
 
     A site is known by the place of its file, as the configuration of the model's run names it.
     """
-    files = {_place(file): file for file in files_of(config)}
-    named = {file for model in models for file in getattr(model.config.partition, "files", None) or []}
-    trained = [file for place, file in files.items() if place in {_place(file) for file in named}]
+    files = {place_of(file): file for file in files_of(config)}
+    named = {place_of(file) for model in models for file in files_of_run(model)}
+    trained = [file for place, file in files.items() if place in named]
     if not trained:
         return ""
     folders = " ".join(shlex.quote(str(model.folder)) for model in models)
@@ -66,14 +71,6 @@ def trained_on(models: Collection[Model], config: Config) -> str:
         f"{', '.join(trained)}: a model was trained on rows that are measured here, so figures may be too good; "
         f"for held-out rows alone: fedstride evaluate {folders}"
     )
-
-
-def _place(file: str) -> Path:
-    """The resolved place of a site's data; of its own file (*.toml) if that cannot be read."""
-    path = Path(file).expanduser()
-    with contextlib.suppress(FedstrideError):
-        path = read_form_of(path).path
-    return path.resolve()
 
 
 def _rows(site: ComparedSite, config: Config, number: int, all_rows: bool) -> np.ndarray:

@@ -6,7 +6,7 @@ the message does not name. With them it gets what the node keeps: which are held
     node-rows/<key>/x.npy, y.npy, marks.npy, form.json      examples of one form
     node-rows/<key>/count.json                              how many there are; it is written last
     node-rows/<key>/description.json                        in place of these: what the site says of its data
-    node-rows/statistics/                                   see `fedstride/tasks/own_files/column_statistics.py`
+    node-statistics/        what was said of columns: see `fedstride/tasks/own_files/kept_rows.py`
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..policy.file_access import Access
 from .frames import Request
 from .message_processes import Processes
 
-COUNT, STATISTICS = "count.json", "statistics"
+COUNT = "count.json"
 
 FORMS = 8
 """Forms of the site's examples that are kept; the one that was used longest ago goes first."""
@@ -63,21 +63,23 @@ class Described(NamedTuple):
 class RowsReader:
     """Reads a site's data for the forms that messages ask for.
 
-    `folder`: for what is read, which is the node's alone. `shares`: of the hold-out, that are counted; with
-    `folds`, each fold of one is. `min_rows`: the smallest number of rows of which something is said.
+    `folder`: for what is read; `statistics`: for what is said of columns; both are the node's alone. `shares`: of
+    the hold-out, that are counted; with `folds`, each fold of one is. `min_rows`: the smallest number of rows of
+    which something is said.
     """
 
     def __init__(
         self,
         site: SiteData,
         folder: Path,
+        statistics: Path,
         shares: Sequence[float],
         folds: bool,
         min_rows: int,
         access: Access,
         processes: Processes,
     ) -> None:
-        self._site, self._folder = site, folder
+        self._site, self._folder, self._statistics = site, folder, statistics
         self._shares, self._folds, self._min_rows = shares, folds, min_rows
         self._access, self._processes = access, processes
         self._checked = "", Counted(0, 0)  # a state of the data that is as the site's file says
@@ -134,15 +136,14 @@ class RowsReader:
         return folder, json.loads((folder / COUNT).read_text())
 
     def _read(self, form: Mapping[str, Any], folder: Path, wanted: dict[str, Any], seconds: float) -> None:
-        statistics = self._folder / STATISTICS / str(self._min_rows)
-        statistics.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._statistics.mkdir(mode=0o700, parents=True, exist_ok=True)
         old, new = self._old(), self._folder / f"new-{os.urandom(8).hex()}"
         new.mkdir(mode=0o700)
         more = {
             "form": dict(form),
             "min_rows": self._min_rows,
             "folder": str(new),
-            "statistics": str(statistics),
+            "statistics": str(self._statistics),
         }
         count = self._answer(wanted | more, new, old, seconds)
         with open(new / COUNT, "x") as file:
@@ -151,7 +152,7 @@ class RowsReader:
 
     def _answer(self, wanted: dict[str, Any], into: Path | None, old: Sequence[str], seconds: float) -> Any:
         """What a confined process with the installed readers answers. Raises ReadError."""
-        written = () if into is None else (into, self._folder / STATISTICS)
+        written = () if into is None else (into, self._statistics)
         place = self._access.of_rows(self._site.path, self._folder, written, old)
         answer = self._processes.answer(Request({"read": wanted}, {}, b""), seconds, place)
         if answer.error is not None:
@@ -171,7 +172,7 @@ class RowsReader:
         """The names of the forms that make room for a new one, and of what was not read to its end."""
         folders = [folder for folder in self._folder.iterdir() if (folder / COUNT).exists()]
         folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
-        kept = {STATISTICS, *(folder.name for folder in folders[: FORMS - 1])}
+        kept = {folder.name for folder in folders[: FORMS - 1]}
         return [folder.name for folder in self._folder.iterdir() if folder.name not in kept]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -247,9 +247,8 @@ def _privacy(facts: CardFacts) -> str:
 
 def _settings(config: Config) -> str:
     chosen = ", ".join(f"{path}={name}" for path, name in names(config).items())
-    config = config if config.parts is None else replace(config, parts=Path(config.parts).name)
     other = [
-        f"- `{key.path}={_code(key.value)}`"
+        f"- `{key.path}={_code(_name_of(key.value) if key.field.setting.path else key.value)}`"
         for key in keys(config)
         if key.path not in SAID_ELSEWHERE and key.value != key.field.default
     ]
@@ -260,6 +259,13 @@ def _settings(config: Config) -> str:
             "\n".join(other) or "none",
         ]
     )
+
+
+def _name_of(path: Any) -> Any:
+    """The last part of a path, or of each of a list: a card is handed on, and says nothing of other folders."""
+    if isinstance(path, (list, tuple)):
+        return [_name_of(each) for each in path]
+    return Path(path).name if isinstance(path, str) else path
 
 
 def _use() -> str:

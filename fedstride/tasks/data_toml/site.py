@@ -123,6 +123,18 @@ def read_site(given: Path) -> SiteData:
     return replace(site, key=key, secret=secret)
 
 
+def check_secret(given: Path) -> None:
+    """Raise ConfigError if the secret of a site's own file is missing: for whoever must not make another one."""
+    if given.suffix != SUFFIX or "split_seed" in (values := _values(given)):
+        return
+    secret = _secret(given, values)
+    if not secret.exists():
+        raise ConfigError(
+            f"the secret {secret} of the hold-out does not exist, so which rows were held out is not known: "
+            "restore it from a backup"
+        )
+
+
 def read_form_of(given: Path) -> SiteData:
     """The same without key and secret, so none is made: for whoever holds nothing out."""
     return SiteData(given) if given.suffix != SUFFIX else _described(given, _values(given))
@@ -224,10 +236,7 @@ def _key(path: Path, values: Mapping[str, Any]) -> tuple[bytes, Path | None]:
                 "secret"
             )
         return key_of(seed), None
-    named = values.get("secret", path.with_suffix(".secret").name)
-    if not isinstance(named, str) or not named:
-        raise ConfigError(f"{path}: secret = {named!r} is not allowed: it must be the path of a file")
-    secret = (path.parent / Path(named).expanduser()).absolute()
+    secret = _secret(path, values)
     try:
         return _read_or_made(secret), secret
     except OSError as error:
@@ -235,6 +244,13 @@ def _key(path: Path, values: Mapping[str, Any]) -> tuple[bytes, Path | None]:
             f"the secret {secret} of the hold-out cannot be read or made: {error.strerror or error}; make it "
             f"yourself, readable by this user only: head -c {KEY_BYTES} /dev/urandom > {secret}"
         ) from error
+
+
+def _secret(path: Path, values: Mapping[str, Any]) -> Path:
+    named = values.get("secret", path.with_suffix(".secret").name)
+    if not isinstance(named, str) or not named:
+        raise ConfigError(f"{path}: secret = {named!r} is not allowed: it must be the path of a file")
+    return (path.parent / Path(named).expanduser()).absolute()
 
 
 def _read_or_made(path: Path) -> bytes:

@@ -30,7 +30,9 @@ from ..statistics.moments import AXES
 from ..statistics.over_sites import measured as without_indicators
 from ..statistics.over_sites import of_examples
 from . import column_statistics, column_values, kept_descriptions, small_groups
+from .checks import quoted
 from .loading import examples_in, files, form, resolved
+from .questions import Asker
 from .reader_result import ReaderResult
 from .tables import counted_faults
 from .tables.counted_faults import Seen
@@ -71,11 +73,15 @@ def of_site(site: SiteData, spec: Spec, least: int, statistics: Path | None = No
         seen, unnamed, lines, readable = [Seen(column) for column in asked_of(spec)], 0, (), True
     if len(np.unique(examples.rows, axis=0)) < least:
         return Said(Description(least, few=True), lines)
+    asker = Asker(site, least)
     if statistics is None:
         rows, told = column_values.answers(examples, spec, seen, least)
     else:
-        rows, told = kept_descriptions.repeated(statistics, examples, spec, seen, least)
-    columns = told if site.is_of_any_form else _with_moments(told, examples, spec, seen, least, (site, statistics))
+        rows, told, waiting = kept_descriptions.repeated(statistics, examples, spec, seen, asker)
+        lines = [*lines, *(_waits(name, least) for name in waiting)]
+    columns = (
+        told if site.is_of_any_form else _with_moments(told, examples, spec, seen, least, (asker, statistics))
+    )
     columns = [_with_unknown(column, one, least) for column, one in zip(columns, seen, strict=True)]
     return Said(Description(least, False, rows, readable, unnamed, tuple(columns)), lines)
 
@@ -133,21 +139,21 @@ def _with_moments(
     spec: Spec,
     seen: Sequence[Seen],
     least: int,
-    kept_at: tuple[SiteData, Path | None] | None = None,
+    kept_at: tuple[Asker, Path | None] | None = None,
 ) -> list[Told]:
     """The same with mean and deviation of columns of numbers and of channels, as the roll call of a run says them.
 
-    `kept_at`: the site, and where it keeps what it said of its columns. Recordings say none: they would say what
-    the longest one contains.
+    `kept_at`: where a site keeps what it said of its columns. Recordings say none: they would say what the longest
+    one contains.
     """
     if spec.inputs.kind not in AXES:
         return list(told)
     examples, spec, measured = _there(examples, spec, seen)
     if not measured:
         return list(told)
-    site, folder = kept_at or (None, None)
-    if site is not None and folder is not None:
-        report = column_statistics.report(folder, examples, spec, form(site, spec), least)
+    asker, folder = kept_at or (None, None)
+    if asker is not None and folder is not None:
+        report = column_statistics.report(folder, examples, spec, form(asker.site, spec), asker)
         moments = None if report is None else report.moments
     else:
         moments = small_groups.said(of_examples(examples.x, examples.y, spec), examples, spec, least)
@@ -183,6 +189,14 @@ def _there(examples: ReaderResult, spec: Spec, seen: Sequence[Seen]) -> tuple[Re
         inputs_of = Inputs(Kind.TABLE, (int(columns.sum()),))
         spec = replace(spec, inputs=inputs_of, reading=replace(spec.reading, columns=named))
     return examples, spec, [*measured, *targets]
+
+
+def _waits(name: str, least: int) -> str:
+    """Why nothing is said of a column that the site reads in another way than before."""
+    return (
+        f"column {quoted(name)}: nothing is said of its values until {least} rows have changed since they were "
+        "described: the data file or the policy has changed since then, and so have some rows"
+    )
 
 
 def _with_unknown(told: Told, seen: Seen, least: int) -> Told:

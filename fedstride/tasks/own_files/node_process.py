@@ -21,6 +21,7 @@ from ..statistics.example_digests import keyed
 from . import column_statistics
 from .description import ANSWER, of_site
 from .loading import ARRAYS, FORM, examples_in, files, form, of_task, resolved
+from .questions import Asker
 from .tables import table_file
 
 CHECKED_SECONDS = 1.0  # of a recording, when the data are checked
@@ -66,7 +67,8 @@ def prepared(wanted: Mapping[str, Any]) -> dict[str, Any]:
         examples = examples_in(site, files(site, spec), spec)
     except DataError as error:
         raise DataError(printable(str(error))) from error
-    about_columns = Path(wanted["statistics"]), examples, spec, form(site, spec), wanted["min_rows"]
+    asker = Asker(site, wanted["min_rows"])
+    about_columns = Path(wanted["statistics"]), examples, spec, form(site, spec), asker
     report = None if site.is_of_any_form else column_statistics.report(*about_columns)
     key = site.key or key_of(0)
     marks = draws_of(examples.rows, key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstride.errors import DataError
+from fedstride.tasks.data_toml.file_form import ColumnInFile, FileForm
 from fedstride.tasks.data_toml.site import SiteData
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own_files import column_statistics
+from fedstride.tasks.own_files import column_statistics, kept_rows
 from fedstride.tasks.own_files.loading import examples_in, form
+from fedstride.tasks.own_files.questions import Asker
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.statistics.moments import Moments
@@ -30,14 +33,20 @@ SPEC = Spec(
 
 
 def said(
-    folder: Path, rows: list[tuple[object, ...]], spec: Spec = SPEC, min_rows: int = 10, name: str = ""
+    folder: Path,
+    rows: Sequence[tuple[object, ...]],
+    spec: Spec = SPEC,
+    min_rows: int = 10,
+    name: str = "",
+    **read: ColumnInFile,
 ) -> Moments:
+    """`read`: how columns of the task are written in the file."""
     folder.mkdir(exist_ok=True)
     path = folder / "table.csv"
     path.write_text("age,weight,sex,ill\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows))
-    site = SiteData(path, id=name)
+    site = SiteData(path, id=name, form=FileForm(columns=read))
     found = column_statistics.report(
-        folder / "kept", examples_in(site, [(path, 0)], spec), spec, form(site, spec), min_rows
+        folder / "kept", examples_in(site, [(path, 0)], spec), spec, form(site, spec), Asker(site, min_rows)
     )
     assert found is not None
     return found.moments
@@ -151,7 +160,7 @@ def test_how_many_rows_differ(now: list[int], before: list[int]) -> None:
     each = [np.array([[n] * 16 for n in rows], np.uint8).reshape(-1, 16) for rows in (now, before)]
     added = sum(max(0, now.count(n) - before.count(n)) for n in range(6))
     gone = sum(max(0, before.count(n) - now.count(n)) for n in range(6))
-    assert column_statistics.differing(*each) == max(added, gone)
+    assert kept_rows.differing(*each) == max(added, gone)
 
 
 def test_of_rows_with_ids_the_ids_are_counted(tmp_path: Path) -> None:
@@ -178,18 +187,18 @@ def test_every_new_question_after_a_small_change_is_answered_with_the_rows_befor
 def test_an_answer_near_the_present_rows_is_never_removed(tmp_path: Path) -> None:
     """Of more sets of rows than are kept, others go: else one changed row would follow from the next answer."""
     before = said(tmp_path, ROWS, of("age"))
-    for number in range(1, column_statistics.MOST + 3):
+    for number in range(1, kept_rows.MOST + 3):
         said(tmp_path, [(age + 100 * number, weight, sex, ill) for age, weight, sex, ill in ROWS], of("age"))
         for at, place in enumerate(sorted((tmp_path / "kept").iterdir(), key=lambda path: path.stat().st_mtime)):
             os.utime(place, (at, at))  # one after the other, as they came
-        if number == column_statistics.MOST - 1:
+        if number == kept_rows.MOST - 1:
             changed = [(1e6, *ROWS[0][1:]), *ROWS[1:]]
             assert said(tmp_path, changed, of("age", "weight")).mean[0] == before.mean[0]
-    assert len(list((tmp_path / "kept").iterdir())) == column_statistics.MOST
+    assert len(list((tmp_path / "kept").iterdir())) == kept_rows.MOST
     assert said(tmp_path, changed, of("age")).mean[0] == before.mean[0]
 
 
-@pytest.mark.parametrize("name", [column_statistics.ROWS, column_statistics.COLUMNS, column_statistics.VALUES])
+@pytest.mark.parametrize("name", [kept_rows.ROWS, kept_rows.MOMENTS, column_statistics.VALUES])
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[1]", b"[" * 50])
 def test_a_damaged_file_of_answers_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     said(tmp_path, ROWS, of("age"))
@@ -197,3 +206,90 @@ def test_a_damaged_file_of_answers_is_named(tmp_path: Path, name: str, content: 
     (place / name).write_bytes(content)
     with pytest.raises(DataError, match=f"{name} is damaged .* restore it from a backup"):
         said(tmp_path, ROWS, of("weight"))
+
+
+# ---------------------------------------------------------------- another data file, another policy
+
+ONE_MORE, ONE_LESS = [*ROWS, (30, 987.654, "male", "no")], ROWS[1:]
+TIMES_1000 = ColumnInFile("weight", factor=1000.0)
+
+
+def test_a_unit_that_the_data_file_says_later_counts_at_once(tmp_path: Path) -> None:
+    """The rows are the same, so no difference says anything of one."""
+    before = said(tmp_path, ROWS, of("weight"))
+    after = said(tmp_path, ROWS, of("weight"), weight=TIMES_1000)
+    assert after.mean[0] == pytest.approx(1000 * before.mean[0])
+    assert after.squares[0] == pytest.approx(1e6 * before.squares[0])
+    assert said(tmp_path, ROWS, of("weight")).mean[0] == before.mean[0]
+
+
+OTHER_WAYS: list[dict[str, object]] = [
+    {"min_rows": 11},
+    {"min_rows": 9},
+    {"name": "age"},
+    {"weight": TIMES_1000},
+    {"spec": of("kilograms"), "kilograms": ColumnInFile("weight")},
+    {"spec": of("grams"), "grams": TIMES_1000},
+]
+
+
+@pytest.mark.parametrize("way", OTHER_WAYS)
+def test_a_column_that_is_read_in_another_way_is_said_of_the_rows_before(
+    tmp_path: Path, way: dict[str, object]
+) -> None:
+    """One more row does not follow from two answers."""
+    said(tmp_path, ROWS, of("weight"))
+    way = {"spec": of("weight"), **way}
+    after = said(tmp_path, ONE_MORE, **way)  # type: ignore[arg-type]
+    fresh = said(tmp_path / "fresh", ROWS, **way)  # type: ignore[arg-type]
+    assert (after.count.tolist(), after.mean.tolist()) == (fresh.count.tolist(), fresh.mean.tolist())
+
+
+@pytest.mark.parametrize("way", OTHER_WAYS)
+def test_where_a_row_is_gone_nothing_is_said_of_a_column_that_is_read_in_another_way(
+    tmp_path: Path, way: dict[str, object]
+) -> None:
+    said(tmp_path, ROWS, of("weight"))
+    way = {"spec": of("weight"), **way}
+    for _ in range(2):  # nothing is kept of what waits
+        assert said(tmp_path, ONE_LESS, **way).count.tolist() == [0.0]  # type: ignore[arg-type]
+    others = [(1000 + n, 2 * n, "male", "no") for n in range(40)]
+    assert said(tmp_path, [*ONE_LESS, *others], **way).count.tolist() == [139.0]  # type: ignore[arg-type]
+
+
+def test_a_median_of_a_column_that_is_read_in_another_way_waits_too(tmp_path: Path) -> None:
+    spec = of("weight")
+    spec = replace(spec, reading=replace(spec.reading, missing="median"))
+
+    def bins(rows: Sequence[tuple[object, ...]], least: int) -> float:
+        path = tmp_path / "table.csv"
+        path.write_text("age,weight,sex,ill\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows))
+        site = SiteData(path)
+        found = column_statistics.report(
+            tmp_path / "kept", examples_in(site, [(path, 0)], spec), spec, form(site, spec), Asker(site, least)
+        )
+        assert found is not None
+        return float(found.bins[0].counts.sum())
+
+    assert bins(ROWS, 20) == 100
+    assert bins(ONE_LESS, 20) == 100
+    assert bins(ONE_LESS, 21) == 0
+    assert bins(ROWS, 21) == 100
+
+
+def test_an_id_in_the_data_file_makes_no_row_another_one(tmp_path: Path) -> None:
+    """Nor does its end; but where it is there, all rows of one id are one."""
+    rows = [(n // 5, 60 + n, "female", "no") for n in range(200)]
+    before = said(tmp_path, rows, of("weight"))
+    assert said(tmp_path, rows, of("weight"), name="age").mean[0] == before.mean[0]
+    more = [*rows, *[(40, 1000, "male", "no")] * 30]
+    assert said(tmp_path, more, of("weight"), name="age").mean[0] == before.mean[0]
+    assert said(tmp_path, [*rows, more[-1]], of("weight")).mean[0] == before.mean[0]
+
+
+def test_answers_that_are_gone_are_not_made_again(tmp_path: Path) -> None:
+    said(tmp_path, ROWS, of("age"))
+    (place,) = (tmp_path / "kept").iterdir()
+    (place / kept_rows.MOMENTS).unlink()
+    with pytest.raises(DataError, match=f"{kept_rows.MOMENTS} is damaged"):
+        said(tmp_path, ROWS, of("age"))

@@ -77,7 +77,8 @@ def reader(processes: Placed, data: Path, tmp_path: Path) -> RowsReader:
 def reader_of(
     site: SiteData, processes: Placed, tmp_path: Path, min_rows: int = 5, *, folds: bool = False
 ) -> RowsReader:
-    return RowsReader(site, tmp_path / "home/node-rows", (0.0, 0.2), folds, min_rows, processes.access, processes)
+    rows, statistics = tmp_path / "home/node-rows", tmp_path / "home/node-statistics"
+    return RowsReader(site, rows, statistics, (0.0, 0.2), folds, min_rows, processes.access, processes)
 
 
 def form(spec: Spec = SPEC) -> dict[str, object]:

@@ -193,9 +193,10 @@ def _arrays(seen: Sequence[Seen], spec: Spec, count: int) -> tuple[np.ndarray, n
 
 
 def _unnamed(site: SiteData, names: Collection[str], named: Collection[str]) -> list[str]:
-    """The columns of the file that the message does not name, and that is not the one of ids."""
+    """The columns that the message does not name, and that is not the one of ids: of those that runs may name."""
     taken = {_in_file(site.form, name) for name in (*named, *([site.id] if site.id else []))}
-    return [name for name in names if name not in taken]
+    allowed = names if site.dictionary is None else [_in_file(site.form, name) for name in site.dictionary.columns]
+    return [name for name in names if name in allowed and name not in taken]
 
 
 def _in_file(form: FileForm, column: str) -> str:

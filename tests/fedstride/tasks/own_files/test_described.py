@@ -21,6 +21,7 @@ from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.own_files import column_statistics
 from fedstride.tasks.own_files.description import Said, description, of_arrays, of_site
 from fedstride.tasks.own_files.loading import examples_in, files, form
+from fedstride.tasks.own_files.questions import Asker
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.statistics.description import BELOW, LACKS, NOT_SAID, OTHER, PRESENT, Description
@@ -156,8 +157,8 @@ def test_a_wrong_question_does_not_spoil_what_a_run_is_told(tmp_path: Path) -> N
     said(path, rows(), wrong, dictionary=DICTIONARY)
     site = SiteData(path, dictionary=DICTIONARY)
     found = examples_in(site, files(site, SPEC), SPEC)
-    after = column_statistics.report(tmp_path / "kept", found, SPEC, form(site, SPEC), LEAST)
-    alone = column_statistics.report(tmp_path / "fresh", found, SPEC, form(site, SPEC), LEAST)
+    after = column_statistics.report(tmp_path / "kept", found, SPEC, form(site, SPEC), Asker(site, LEAST))
+    alone = column_statistics.report(tmp_path / "fresh", found, SPEC, form(site, SPEC), Asker(site, LEAST))
     assert after is not None and alone is not None
     assert np.array_equal(after.moments.mean, alone.moments.mean)
     assert np.array_equal(after.moments.count, alone.moments.count)

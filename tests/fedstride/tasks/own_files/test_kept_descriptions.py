@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from fedstride.errors import DataError
+from fedstride.tasks.data_toml.file_form import ColumnInFile, FileForm
 from fedstride.tasks.data_toml.site import SiteData
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.own_files import column_statistics, kept_values
+from fedstride.tasks.own_files import kept_rows, kept_values
 from fedstride.tasks.own_files.description import of_site
-from fedstride.tasks.own_files.kept_descriptions import DESCRIBED
+from fedstride.tasks.own_files.kept_rows import DESCRIBED
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.statistics.description import BELOW, Description, Told, asked_of, of_other_rows
+from fedstride.tasks.statistics.description import BELOW, NOT_SAID, Description, Told, asked_of, of_other_rows
 
 LEAST = 20
 SPEC = Spec(
@@ -215,7 +217,7 @@ def test_of_images_and_signals_the_examples_that_differ_are_counted() -> None:
 @pytest.mark.slow
 def test_a_description_near_the_present_rows_is_never_removed(tmp_path: Path) -> None:
     before = said(tmp_path, rows())
-    for seed in range(1, column_statistics.MOST):
+    for seed in range(1, kept_rows.MOST):
         said(tmp_path, rows(seed=seed))
     for path in (tmp_path / "kept").iterdir():
         os.utime(path, (2e9, 2e9) if path != place_of(tmp_path, before) else (1, 1))
@@ -238,3 +240,38 @@ def test_a_damaged_description_is_named(tmp_path: Path) -> None:
     (place / DESCRIBED).write_bytes(b"{")
     with pytest.raises(DataError, match=f"{DESCRIBED} is damaged"):
         said(tmp_path, rows())
+
+
+def told_by(
+    folder: Path, table: pd.DataFrame, least: int = LEAST, **read: ColumnInFile
+) -> tuple[Description, Sequence[str]]:
+    """What the site says whose data file says this of its columns, and the lines of its log."""
+    table.to_csv(folder / "x.csv", index=False)
+    site = SiteData(folder / "x.csv", form=FileForm(columns=read))
+    found = of_site(site, SPEC, least, folder / "kept")
+    return Description.unflatten(found.description.flatten(), asked_of(SPEC)), found.lines
+
+
+def test_a_unit_that_the_data_file_says_later_is_described_at_once(tmp_path: Path) -> None:
+    months = ColumnInFile(factor=12.0)
+    before, _ = told_by(tmp_path, rows())
+    after, lines = told_by(tmp_path, rows(), age=months)
+    assert after.columns[0].mean == pytest.approx(12 * before.columns[0].mean)
+    assert after.columns[0].edges[0] > 6 * before.columns[0].edges[0]
+    assert after.columns[1:] == before.columns[1:]
+    assert not lines
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    assert told_by(tmp_path, more(rows(), 1), age=months)[0] == told_by(fresh, rows(), age=months)[0]
+
+
+@pytest.mark.parametrize("way", [{"age": ColumnInFile(factor=12.0)}, {"least": LEAST + 1}])
+def test_where_a_row_is_gone_a_column_that_is_read_in_another_way_is_not_described(
+    tmp_path: Path, way: dict[str, Any]
+) -> None:
+    told_by(tmp_path, rows())
+    for _ in range(2):
+        found, lines = told_by(tmp_path, rows()[1:], **way)
+        assert found.columns[0].counts == () and found.columns[0].std == NOT_SAID
+        assert any("column 'age': nothing is said of its values until" in line for line in lines)
+    assert told_by(tmp_path, rows(seed=5), **way)[0].columns[0].counts
