@@ -136,7 +136,8 @@ class RowsReader:
         return folder, json.loads((folder / COUNT).read_text())
 
     def _read(self, form: Mapping[str, Any], folder: Path, wanted: dict[str, Any], seconds: float) -> None:
-        self._statistics.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for place in (self._folder, self._statistics):
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
         old, new = self._old(), self._folder / f"new-{os.urandom(8).hex()}"
         new.mkdir(mode=0o700)
         more = {

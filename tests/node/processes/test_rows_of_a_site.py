@@ -182,7 +182,7 @@ def test_data_that_do_not_fit_the_form(processes: Placed, reader: RowsReader, sp
     reader.of(form(), 60.0)
     rest(processes)
     folder = Path(reader._folder)
-    assert len(list(folder.iterdir())) == 2  # the examples and the statistics: nothing is left of what failed
+    assert len(list(folder.iterdir())) == 1  # the examples: nothing is left of what failed
 
 
 def test_data_that_are_gone(reader: RowsReader, data: Path) -> None:
