@@ -89,5 +89,5 @@ def table(
         tables, more = [(pairs.grid(), pairs.sheet())], pairs.remarks
     console = Console()
     block(write(tables, form, width=console.width if console.is_terminal else None))
-    for remark in [*remarks, *more]:
+    for remark in dict.fromkeys([*remarks, *more]):
         line(f"note: {remark}", err=True)

@@ -22,7 +22,7 @@ from server_app.records.run_folder import runs_dir
 from ..engine.begun_runs import going_on, split
 from ..engine.sweep import EndedRun
 from ..engine.sweep_combinations import expand
-from . import page
+from . import page, shared_training
 from .compare import PlannedComparison, measure, plan, train
 from .comparison_folder import opened
 from .comparison_runs import ComparedRun
@@ -76,6 +76,7 @@ def asked(given: Sequence[str], seeds: Sequence[int], folds: int = 0) -> Compari
         if named in configs:
             raise ConfigError(f"the comparison has {named} twice: remove one")
         configs[named] = config
+    shared_training.check(configs.values())
     return ComparisonRequest(given, configs, seeds, folds)
 
 
@@ -106,14 +107,16 @@ def make(
         at_once = min(jobs or cores(), len(others))
         train(planned, [*map(going_on, others)], at_once, lambda run, ended: on_end(planned, run, ended))
         measured = measure(planned)
-    what = _what(next(iter(wanted.configs.values())), wanted.folds)
+    what = _what(list(wanted.configs.values()), wanted.folds)
     path = page.write(folder, measured, command=wanted.command, seeds=wanted.seeds, what=what)
     return WholeComparison(measured, path, wanted.seeds)
 
 
-def _what(config: Config, folds: int) -> list[str]:
+def _what(configs: Sequence[Config], folds: int) -> list[str]:
     """What the runs have in common, in words."""
-    steps, passes = config.client.local_steps, config.client.local_epochs
+    config = configs[0]
+    in_words = dict.fromkeys(line for each in configs for line in shared_training.in_words(each))
+    steps, passes = shared_training.by_one(config).client.local_steps, config.client.local_epochs
     local = f"{steps} steps" if steps else f"{passes} {'pass' if passes == 1 else 'passes'} over the rows"
     cross = [
         f"each row is measured once, by the models of the fold of {folds} that holds it out; for figures of "
@@ -123,6 +126,6 @@ def _what(config: Config, folds: int) -> list[str]:
         *(cross if folds else []),
         f"{counted(config.rounds, 'round')}, {local} a round, batches of {config.client.batch_size}, "
         f"rate {config.client.lr:g}",
-        "alone takes as many steps as the site does in the federation; pooled as many as all sites together",
+        *in_words,
         "alone and pooled are trained by stochastic gradient descent, with the rate of the federation",
     ]

@@ -5,16 +5,69 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedstride.errors import FedstrideError
+from fedstride.errors import FedstrideError, counted
+from fedstride.messages import wire
 from server_app.build import build_strategy
 from server_app.config.schema import Config
+from server_app.stopping import reason_to_stop
 
 from .grouping import Group, method_values
+from .run_folders import Run
+
+EVALUATED = ("test/", f"{wire.LOCAL}/")
+"""The beginnings of the names of metrics that only a round with an evaluation has."""
 
 
-def fairness(groups: Sequence[Group]) -> list[str]:
-    """The remarks, for each setting."""
-    return [*_for_each_setting(groups, _budget, _budgets), *_for_each_setting(groups, _weighting, _weightings)]
+def fairness(groups: Sequence[Group], metric: str = "", *, counts_evaluations: bool = False) -> list[str]:
+    """The remarks, for each setting.
+
+    `counts_evaluations`: whether the number of a run depends on how often `metric` was evaluated.
+    """
+    return [
+        *_for_each_setting(groups, _budget, _budgets),
+        *_for_each_setting(groups, _weighting, _weightings),
+        *_lengths(groups),
+        *(_evaluations(groups) if counts_evaluations and metric.startswith(EVALUATED) else []),
+    ]
+
+
+def ended_by_target(run: Run) -> bool:
+    """Whether the run ended before its last round because it reached its target."""
+    config, rows = run.config, run.rows
+    if config.target is None or not rows or rows[-1]["round"] >= config.rounds:
+        return False
+    return reason_to_stop(rows, run.headline, target=config.target, patience=None) is not None
+
+
+def _by_setting(groups: Sequence[Group]) -> dict[str, list[Run]]:
+    runs: dict[str, list[Run]] = {}
+    for run_group in groups:
+        runs.setdefault(run_group.setting, []).extend(run_group.runs)
+    return runs
+
+
+def _lengths(groups: Sequence[Group]) -> list[str]:
+    """A remark on each setting whose runs did not all end after the same round."""
+    remarks = []
+    for setting, runs in _by_setting(groups).items():
+        ends = sorted({run.rows[-1]["round"] for run in runs if run.rows})
+        if len(ends) > 1:
+            of = counted(max(run.config.rounds for run in runs), "round")
+            remarks.append(f"{setting}: the runs ended after {ends[0]} to {ends[-1]} of {of}")
+    return remarks
+
+
+def _evaluations(groups: Sequence[Group]) -> list[str]:
+    """A remark on each setting whose runs were not evaluated equally often."""
+    remarks = []
+    for setting, runs in _by_setting(groups).items():
+        often = sorted({run.config.evaluate_every for run in runs})
+        if len(often) > 1:
+            remarks.append(
+                f"{setting}: the runs have different evaluate_every ({', '.join(map(str, often))}), on which best "
+                "rounds, rounds to a target and means of several evaluations depend"
+            )
+    return remarks
 
 
 def _for_each_setting(

@@ -58,6 +58,7 @@ class Paired:
     low: float | None = None
     high: float | None = None
     needed: int | None = None
+    equal: bool = False  # whether each difference is 0
 
     @property
     def decided(self) -> bool:
@@ -68,12 +69,13 @@ class Paired:
 def paired(differences: Sequence[float], methods: int = 2) -> Paired:
     """The mean of the differences (at least one) and its interval. `methods`: K above."""
     values = np.asarray(differences, dtype=np.float64)
-    n, mean = len(values), math.fsum(differences) / len(differences)
+    n, mean, equal = len(values), math.fsum(differences) / len(differences), not values.any()
+    mean = 0.0 if abs(mean) <= EQUAL * np.abs(values).max() else mean  # what rounding leaves of 0
     spread = float(deviations(values[None])[0])
     if n < LEAST:
-        return Paired(mean, n, needed=LEAST)
+        return Paired(mean, n, needed=LEAST, equal=equal)
     half = factor(n, methods) * spread
-    return Paired(mean, n, mean - half, mean + half, _needed(mean, spread, methods))
+    return Paired(mean, n, mean - half, mean + half, _needed(mean, spread, methods), equal)
 
 
 def deviations(differences: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from fedstride.errors import ConfigError, nearest
 from fedstride.figures.metrics import check_target, fact, is_better, require_direction, shown, with_unit
 from server_app.records.row_values import Row
 from server_app.reports.curve import points
-from server_app.stopping import best_round
+from server_app.stopping import chosen_round, deciding_rows
 
 from .fairness import fairness
 from .formats import Grid, Sheet
@@ -51,11 +51,11 @@ class Statistic:
     def of(self, rows: Sequence[Row], metric: str) -> float | None:
         """The run's number; None if it has none, for example if a target was not reached."""
         if self.best:
-            best = best_round(rows, metric)
-            return None if best is None else best[1]
+            return _best(rows, metric)
         measured = _measured(rows, metric)
         if self.target is not None:
-            reached = (at for at, value in measured if not is_better(metric, self.target, value))
+            deciding = _measured(deciding_rows(rows, metric), metric)
+            reached = (at for at, value in deciding if not is_better(metric, self.target, value))
             first = next(reached, None)
             return None if first is None else float(first)
         values = [value for _, value in measured[-self.last :]]
@@ -83,6 +83,14 @@ class Statistic:
         if self.target is not None:
             return f"rounds to {self.target:g}"
         return "best" if self.best else f"last {self.last}"
+
+
+def _best(rows: Sequence[Row], metric: str) -> float | None:
+    """The value in the round that the run itself chooses: by the median, if clients report the metric."""
+    best = chosen_round(rows, metric)
+    if best is None:
+        return None
+    return dict(points(rows, metric)).get(best[0], best[1])
 
 
 def _measured(rows: Sequence[Row], metric: str) -> list[tuple[int, float]]:
@@ -154,6 +162,8 @@ class TableComparison:
             mean = NONE if not cell.n else f"{cell.mean:.1f}" + ("" if cell.std is None else f" ± {cell.std:.1f}")
             return f"{mean} ({cell.n} of {cell.of})"
         notes = [*([cell.chosen] if cell.chosen else []), *([f"n={cell.n}"] if with_n else [])]
+        if not cell.n:
+            return NONE
         return spread(cell, self.metric) + (f" ({', '.join(notes)})" if notes else "")
 
     def sheet(self) -> Sheet:
@@ -220,6 +230,7 @@ def compare(
     if tune is not None:
         groups, chosen, more = _tuned(kept, tune, metric, by, statistic)
         remarks += more
+    remarks += _without_value(groups, metric, statistic)
     frame = pd.DataFrame(
         [
             {"method": run_group.method, "setting": run_group.setting, "value": statistic.of(run.rows, metric)}
@@ -239,7 +250,21 @@ def compare(
         for place, row in numbers.iterrows()
     }
     remarks += _fewer(groups, metric, statistic.last)
-    return TableComparison(metric, statistic, groups, cells, [*remarks, *fairness(groups)], tune)
+    counts_evaluations = statistic.best or statistic.target is not None or statistic.last > 1
+    remarks += fairness(groups, metric, counts_evaluations=counts_evaluations)
+    return TableComparison(metric, statistic, groups, cells, remarks, tune)
+
+
+def _without_value(groups: Sequence[Group], metric: str, statistic: Statistic) -> list[str]:
+    """A remark on each run that has no number, except one that did not reach a target."""
+    remarks = []
+    for run in (run for run_group in groups for run in run_group.runs):
+        if not _measured(run.rows, metric):
+            prefix = "left out: " if statistic.target is None else ""
+            remarks.append(f"{prefix}{run.folder} has no {metric} after training")
+        elif statistic.target is None and statistic.of(run.rows, metric) is None:
+            remarks.append(f"left out: {run.folder} has no round in which enough clients reported {metric}")
+    return remarks
 
 
 def _tuned(runs: Sequence[Run], key: str, metric: str, by: str | None, statistic: Statistic) -> Tuned:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fedstride.errors import FedstrideError, counted
 from fedstride.figures.metrics import fact, is_better, require_direction, shown
 
+from .fairness import ended_by_target
 from .grouping import Group, group
 from .paired_differences import LEAST, MOST, MethodPair, Ranking, comparable, standing
 from .run_folders import Run, by_headline
@@ -36,6 +37,7 @@ class ComparedSetting:
     name: str
     metric: str
     figures: Mapping[str, Mapping[int, float]]
+    ended: int = 0  # how many of its runs ended before their last round, because they reached a target
 
 
 def verdicts(
@@ -75,7 +77,9 @@ def settings(
             }
             with_figures = {method: values for method, values in figures.items() if values}
             if len(with_figures) > 1:
-                all_settings.append(ComparedSetting(setting, name, with_figures))
+                its = [run for run_group in groups if run_group.setting == setting for run in run_group.runs]
+                ended = sum(map(ended_by_target, its))
+                all_settings.append(ComparedSetting(setting, name, with_figures, ended))
     return all_settings
 
 
@@ -96,6 +100,13 @@ def _verdict(setting: ComparedSetting, ranking: Ranking | None, methods: int) ->
             (_more_seeds("Without common seeds there is no verdict"),),
         )
     least = min(pair.result.n for pair in ranking.pairs)
+    if setting.ended:
+        text = (
+            f"No verdict in {setting.name}: {counted(setting.ended, 'run')} ended at the target, before the last "
+            "round, so what is compared is not the same training; compare the rounds with --target, or leave out "
+            "target."
+        )
+        return Verdict(text, tuple(_left_out(setting, ranking)), least)
     text = _won(setting, ranking, methods) if ranking.won else _undecided(setting, ranking, methods)
     return Verdict(text, (*_left_out(setting, ranking), *_few(least)), least)
 
@@ -115,8 +126,13 @@ def _undecided(setting: ComparedSetting, ranking: Ranking, methods: int) -> str:
     result, metric = pair.result, shown(setting.metric)
     amount, between = _amount(pair, setting.metric, methods)
     begin = f"No winner in {setting.name}: {pair.first} and {pair.second}"
-    if result.mean == 0 and result.low == result.high:
+    if result.equal:
         return f"{begin} have the same {metric} with each of {counted(result.n, 'seed')}."
+    if result.n < LEAST and result.mean == 0:
+        return (
+            f"{begin} have the same mean {metric} over {counted(result.n, 'seed')}, and differ with each; whether "
+            f"one is better cannot be said: a verdict needs at least {LEAST} seeds of both."
+        )
     if result.n < LEAST:
         return (
             f"{begin} differ by {amount} of {metric} with {counted(result.n, 'seed')}; whether this is more "
