@@ -29,7 +29,7 @@ from ..replies.screening_settings import Screening, each_for_itself
 from .device import claims, device_of
 from .requests import with_request
 from .results import NOT_FINITE, conformed, is_usable
-from .round_report import checked, figures, report, report_figures, without
+from .round_report import checked, figures, report, report_counts, report_figures, without
 from .rule_state import below, pack_learnt, unpack_learnt
 from .sent_model import sent_model
 from .stack import Act, Metrics, Stack, StackPart
@@ -54,6 +54,9 @@ class Shell(StackPart, Strategy):
 
     names: Mapping[int, str] = MappingProxyType({})
     """The names of clients and nodes in the log, by client id and by node id. Others are named by their id."""
+
+    most_examples: Mapping[int, float] = MappingProxyType({})
+    """The most examples that a client can have measured in an evaluation, by client id; others are not bounded."""
 
     def _enclose(self, stack: Stack) -> None:
         """Be the shell of this stack."""
@@ -213,8 +216,9 @@ class Shell(StackPart, Strategy):
 
         A mean of the clients' own figures by Flower's function is replaced by the figure of all clients' examples.
         """
-        cohort = screen_metrics(replies, self.weighted_by_key, self.last_cohort, self.screening.max_share)
+        cohort = screen_metrics(replies, self.weighted_by_key, self.screening.max_share, self.most_examples)
         report_figures(server_round, cohort, self._warned, self.names)
+        report_counts(server_round, cohort, self._warned, self.names)
         self.last_evaluation = cohort
         metrics = self.stack.core.aggregate_evaluation(server_round, cohort)
         if metrics is None:

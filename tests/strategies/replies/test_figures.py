@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from fedstride.errors import RunError
 from fedstride.figures.metrics import fact
 from fedstride.messages.limits import MAX_LIST
-from strategies import FedAvg, NormAnalysis
+from strategies import FedAvg, FedLWS, NormAnalysis
 from strategies.replies.cohort import Cohort
 from strategies.replies.figures import agreed, combine, form_of, numbers, select
 from strategies.replies.reply_messages import messages_of
@@ -394,19 +394,52 @@ def evaluation(*reported: tuple[Any, dict[str, Any]]) -> list[Message]:
     ]
 
 
-def test_a_client_has_at_most_the_weight_that_it_had_in_training() -> None:
-    """Claims of 10^12 examples at accuracy 1, after 10 in training."""
+KINDS = {
+    "a rule": lambda **options: FedAvg(**options),
+    "a wrapper around Flower's": lambda **options: FedLWS(FlowerFedAvg(**options)),
+    "a wrapper around ours": lambda **options: FedLWS(FedAvg(**options)),
+    "the analysis": lambda **options: NormAnalysis(FlowerFedAvg(**options)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_used_alone_the_counts_of_an_evaluation_are_those_that_clients_report(kind: str) -> None:
+    """Also of clients that have other numbers of examples for training, and that were drawn for it in this round."""
+    replies = evaluation((1000, {"acc": 0.5}), (100, {"acc": 0.9}), (7, {"acc": 0.0}))
+    trained = cohort_of({}, {}, examples=[10, 100])
+    strategy = KINDS[kind](**fed.OPEN)
+    fed.configure(strategy, 1, SENT, nodes=[1, 2])
+    strategy.aggregate_train(1, [reply.message for reply in trained.replies])
+    want = FlowerFedAvg(**fed.OPEN).aggregate_evaluate(1, replies)
+    got = strategy.aggregate_evaluate(1, replies)
+    assert got is not None and want is not None and got["acc"] == pytest.approx(want["acc"], rel=1e-15)
+    assert [reply.num_examples for reply in strategy.last_evaluation.replies] == [1000, 100, 7]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("drawn", [[1, 2, 3], [1], []])
+def test_a_bound_on_counts_holds_for_all_clients_alike(
+    kind: str, drawn: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever was drawn for training, a claim of 10^12 examples at accuracy 1 counts as the bound says."""
     replies = evaluation(
         (10, {"local/accuracy": 0.5}), (10, {"local/accuracy": 0.5}), (10**12, {"local/accuracy": 1.0})
     )
-    trained = cohort_of({}, {}, {}, examples=[10, 10, 10])
-    for strategy in (FedAvg(**fed.OPEN), NormAnalysis(FlowerFedAvg(**fed.OPEN)), NormAnalysis(FedAvg(**fed.OPEN))):
-        assert strategy.aggregate_evaluate(1, replies)["local/accuracy"] == pytest.approx(1.0)
-        fed.configure(strategy, 1, SENT, nodes=[1, 2, 3])
-        strategy.aggregate_train(1, [reply.message for reply in trained.replies])
-        metrics = strategy.aggregate_evaluate(1, replies)
-        assert metrics is not None and metrics["local/accuracy"] == pytest.approx(2 / 3)
+    strategy = KINDS[kind](**fed.OPEN)
+    strategy.most_examples = {1: 10, 3: 10}
+    fed.configure(strategy, 1, SENT, nodes=[1, 2, 3])
+    strategy.aggregate_train(1, [fed.reply(n, {"w": np.ones(3)}, 10, {"client-id": n}) for n in drawn])
+    with caplog.at_level("WARNING", logger="flwr"):
+        got = [strategy.aggregate_evaluate(server_round, replies)["local/accuracy"] for server_round in (1, 2)]
+    assert got == pytest.approx([2 / 3, 2 / 3])
     assert replies[2].content["metrics"]["num-examples"] == 10**12  # the message is not changed
+    notes = [reply.notes for reply in strategy.last_evaluation.replies]
+    text = (
+        "1e+12 examples count as 10 (more than it can have, by its number of training examples in the roll call)"
+    )
+    assert notes == [(), (), (text,)]
+    (line,) = [r.getMessage() for r in caplog.records if "in the evaluation of client" in r.getMessage()]
+    assert line == f"round 1: in the evaluation of client 3, {text}; later ones are not logged"
 
 
 def test_the_bound_on_shares_holds_in_evaluation() -> None:
@@ -426,7 +459,7 @@ def test_evaluation_leaves_out_what_does_not_count() -> None:
         *evaluation((10, {"local/loss": 1.0}), (30, {"local/loss": 3.0}), (20, {"local/loss": -1e308})),
         fed.failure(9),
     ]
-    cohort = screen_metrics(replies, "num-examples", None)
+    cohort = screen_metrics(replies, "num-examples")
     assert cohort.left_out == {3: {"local/loss": "-1e+308 is not in [0, inf]"}}
     assert [item.node_id for item in cohort.rejected] == [9]
     for strategy in (FedAvg(**fed.OPEN), NormAnalysis(FlowerFedAvg(**fed.OPEN))):
