@@ -30,7 +30,7 @@ from .device import claims, device_of
 from .requests import with_request
 from .results import NOT_FINITE, conformed, is_usable
 from .round_report import checked, figures, report, report_counts, report_figures, without
-from .rule_state import below, pack_learnt, unpack_learnt
+from .rule_state import below, check_state, first_state, pack_learnt, unpack_learnt
 from .sent_model import sent_model
 from .stack import Act, Metrics, Stack, StackPart
 
@@ -62,7 +62,7 @@ class Shell(StackPart, Strategy):
         """Be the shell of this stack."""
         self.stack = stack
         self.sent: Arrays = {}
-        self.state = self.State()
+        self.state = first_state(self.State, self.part_name)
         self._forget()
 
     # -------------------------------------------------------- to the clients
@@ -192,7 +192,9 @@ class Shell(StackPart, Strategy):
         """The model and the metrics after an act; no model if it is not finite."""
         given, next_model = limited(cohort, declared(act), act.part_name), self.next_model
         with np.errstate(over="ignore", invalid="ignore"):
-            changed, act.state, diagnostics = act.act(self.sent, given, model, act.state)
+            changed, state, diagnostics = act.act(self.sent, given, model, act.state)
+            check_state(state, act.part_name)
+            act.state = state
             if changed is not model:
                 changed = conformed(changed, self.sent, act.part_name)
         new = [arrays for arrays, old in ((changed, model), (self.next_model, next_model)) if arrays is not old]

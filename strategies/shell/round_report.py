@@ -61,7 +61,7 @@ def report_figures(server_round: int, cohort: Cohort, warned: set[str], names: M
 
 
 def report_counts(server_round: int, cohort: Cohort, warned: set[str], names: Mapping[int, str]) -> None:
-    """Log the numbers of examples in an evaluation that were lowered, once for each client, as `report_figures`."""
+    """Log the numbers of examples in an evaluation that were lowered, once for each client."""
     for reply in cohort.replies:
         client, key = reply.client_id, f"examples of client {reply.client_id}"
         if reply.notes and key not in warned:

@@ -32,6 +32,7 @@ from ..replies.declared_needs import Needs, declared, limited
 from ..replies.reply_messages import messages_of
 from ..replies.screening_settings import Screening
 from .flower_strategy import Shell
+from .rule_state import check_state
 from .stack import Computed, Core, RoundMessages, RoundResult, Stack
 
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
@@ -178,7 +179,9 @@ class RuleStrategy(Core, Shell, FlowerFedAvg):
     def aggregate_cohort(self, server_round: int, sent: Arrays, cohort: Cohort) -> Computed:
         """See `rule`."""
         given = limited(cohort, declared(self), self.part_name)
-        model, self.state, diagnostics = self.rule(sent, given, self.state)
+        model, state, diagnostics = self.rule(sent, given, self.state)
+        check_state(state, self.part_name)
+        self.state = state
         if self.train_metrics_aggr_fn is AVERAGES_METRICS:
             return Computed(model, None, diagnostics)
         contents = [message.content for message in messages_of(cohort)]

@@ -404,7 +404,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_used_alone_the_counts_of_an_evaluation_are_those_that_clients_report(kind: str) -> None:
-    """Also of clients that have other numbers of examples for training, and that were drawn for it in this round."""
+    """Also of clients with other numbers of examples for training that were drawn for it in this round."""
     replies = evaluation((1000, {"acc": 0.5}), (100, {"acc": 0.9}), (7, {"acc": 0.0}))
     trained = cohort_of({}, {}, examples=[10, 100])
     strategy = KINDS[kind](**fed.OPEN)
