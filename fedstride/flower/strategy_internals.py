@@ -24,6 +24,14 @@ step on a running variance can make it negative, so our wrappers replace the buf
 averages."""
 
 
+READS_METRICS: tuple[Any, ...] = tuple(
+    getattr(_strategies, name)
+    for name in ("QFedAvg", "DifferentialPrivacyClientSideAdaptiveClipping")
+    if hasattr(_strategies, name)
+)
+"""Flower's strategies that need a metric of each client for the model, such as its loss."""
+
+
 def chain(strategy: Strategy) -> Iterator[Strategy]:
     """A strategy and the strategies that it wraps, the outermost first; Flower's privacy wrappers included."""
     inner: Any = strategy
@@ -61,7 +69,7 @@ def builtin_state(strategy: Strategy) -> dict[str, Any]:
             elif isinstance(value, list):
                 state |= {f"{depth}.{attribute}#{i:06d}": np.array(array) for i, array in enumerate(value)}
         if hasattr(inner, _ADAPTS):
-            state[f"{depth}.{_ADAPTED}"] = float(inner.clipping_norm)
+            state[f"{depth}.{_ADAPTED}"] = float(getattr(inner, _ADAPTED))
     return state
 
 
@@ -81,7 +89,7 @@ def load_builtin_state(strategy: Strategy, state: dict[str, Any]) -> None:
 
 def adapted_norms(strategy: Strategy) -> list[float | None]:
     """The clipping norm of each strategy in the chain, None where it is not adapted."""
-    return [inner.clipping_norm if hasattr(inner, _ADAPTS) else None for inner in chain(strategy)]
+    return [getattr(inner, _ADAPTED) if hasattr(inner, _ADAPTS) else None for inner in chain(strategy)]
 
 
 def reset_builtin_state(strategy: Strategy, norms: list[float | None]) -> None:

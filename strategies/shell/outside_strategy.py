@@ -42,6 +42,7 @@ from ..replies.declared_needs import Needs
 from ..replies.reply_messages import messages_of
 from ..sums.means import averaged_buffers
 from .flower_strategy import Shell
+from .reported_metrics import both_kinds, needs_completed
 from .rule_state import below, check_values, flat, nested
 from .stack import Computed, Core, RoundMessages
 
@@ -95,9 +96,12 @@ class Foreign(Core):
         Flower's QFedAvg raises an error if a metric that it reads is missing.
         """
         read = () if isinstance(self.strategy, Shell) else _unknown_to_flower(sent, held_of(sent))
-        messages = messages_of(cohort, self.own_expected().returns, read)
+        returns, completed = self.own_expected().returns, needs_completed(self.strategy)
+        messages = messages_of(cohort, returns, read, as_reported=not completed)
+        other = messages_of(cohort, returns, read, as_reported=completed)
         try:
-            record, metrics = self.strategy.aggregate_train(server_round, messages)
+            with both_kinds(self.strategy, "train_metrics_aggr_fn", messages, other, completed=completed):
+                record, metrics = self.strategy.aggregate_train(server_round, messages)
         except AggregationError as error:
             if cohort.reports_agree:  # the same for all clients, so not the fault of one of them
                 raise
@@ -116,7 +120,10 @@ class Foreign(Core):
 
     @override
     def aggregate_evaluation(self, server_round: int, cohort: Cohort) -> MetricRecord | None:
-        return self.strategy.aggregate_evaluate(server_round, messages_of(cohort))
+        completed = needs_completed(self.strategy)
+        messages, other = (messages_of(cohort, as_reported=each) for each in (not completed, completed))
+        with both_kinds(self.strategy, "evaluate_metrics_aggr_fn", messages, other, completed=completed):
+            return self.strategy.aggregate_evaluate(server_round, messages)
 
     @property
     @override

@@ -88,7 +88,8 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for field, value in values.items():
         if isinstance(value, Mapping):
-            entries |= {f"{field}/{name}": host(array) for name, array in value.items()} or {f"{field}/": ""}
+            entries |= {f"{field}/{name}": host(array) for name, array in value.items()}
+            entries |= {} if value else {f"{field}/": ""}
         elif isinstance(value, np.generic):
             entries[field] = value.item()
         else:

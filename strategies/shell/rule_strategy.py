@@ -184,7 +184,7 @@ class RuleStrategy(Core, Shell, FlowerFedAvg):
         self.state = state
         if self.train_metrics_aggr_fn is AVERAGES_METRICS:
             return Computed(model, None, diagnostics)
-        contents = [message.content for message in messages_of(cohort)]
+        contents = [message.content for message in messages_of(cohort, as_reported=True)]
         return Computed(model, self.train_metrics_aggr_fn(contents, self.weighted_by_key), diagnostics)
 
     @property
@@ -204,7 +204,10 @@ class RuleStrategy(Core, Shell, FlowerFedAvg):
 
     @override
     def aggregate_evaluation(self, server_round: int, cohort: Cohort) -> MetricRecord | None:
-        """Flower's aggregation."""
+        """Flower's aggregation; a function of the user gets what the valid clients reported."""
+        if not self.averages_evaluations:
+            contents = [message.content for message in messages_of(cohort, as_reported=True)]
+            return self.evaluate_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
         return FlowerFedAvg.aggregate_evaluate(self, server_round, messages_of(cohort))
 
     @property

@@ -671,7 +671,7 @@ def test_a_folder_with_runs_says_what_to_resume(run: Path, tmp_path: Path) -> No
         resume(above.parent)
     (above.parent / "second").mkdir()
     (above.parent / "second" / "config.yaml").write_bytes((run / "config.yaml").read_bytes())
-    with pytest.raises(ConfigError, match="it has several: resume one of them, or all with fedstride run -m"):
+    with pytest.raises(ConfigError, match=r"it has several: resume one of them, or all with fedstride run -m"):
         resume(above.parent)
-    with pytest.raises(ConfigError, match="does not exist$"):
+    with pytest.raises(ConfigError, match=r"does not exist$"):
         resume(above / "nothing")

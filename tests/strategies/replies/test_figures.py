@@ -9,7 +9,7 @@ from typing import Any
 import federation as fed
 import numpy as np
 import pytest
-from flwr.app import Message, MetricRecord
+from flwr.app import ConfigRecord, Message, MetricRecord
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from flwr.serverapp.strategy import QFedAvg
@@ -317,20 +317,70 @@ def test_the_strategy_inside_gets_a_valid_number_from_each_client() -> None:
 
 @fed.PROPERTY
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), fed.numbers(False), max_size=4), min_size=1, max_size=4))
-def test_no_strategy_inside_sees_a_number_that_is_not_valid(reported: list[dict[str, Any]]) -> None:
+def test_a_users_strategy_sees_what_was_reported_and_the_figures_are_valid(reported: list[dict[str, Any]]) -> None:
     cohort = cohort_of(*reported)
     inside = Reads(**fed.OPEN)
     strategy = NormAnalysis(inside)
     fed.configure(strategy, 1, SENT, nodes=range(1, len(reported) + 1))
     record, metrics = strategy.aggregate_train(1, [reply.message for reply in cohort.replies])
     assert record is not None and metrics is not None
-    assert len({tuple(each) for each in inside.seen}) == 1
-    for each in inside.seen:
-        for value in each.values():
-            assert np.isfinite(np.asarray(value, dtype=float)).all()
+    for k, (seen, told) in enumerate(zip(inside.seen, reported, strict=True), 1):
+        assert repr(seen) == repr({"num-examples": 10 * k, "client-id": k, **told}) or set(seen) == {
+            "num-examples",
+            "client-id",
+            *told,
+        }
     for name, value in metrics.items():
         assert np.isfinite(np.asarray(value, dtype=float)).all(), name
     assert {name for name in metrics if name in NAMES} == set(cohort.metrics())
+
+
+REPORTED: list[dict[str, Any]] = [{"loss": 1.0, "rare": 7.0}, {"loss": math.nan}, {"loss": 1e6, "list": [1.0]}, {}]
+
+
+class Sees:
+    """A function for metrics that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+        self.names: list[str] = []
+
+    def __call__(self, contents: list[Any], key: str) -> MetricRecord:
+        self.seen = [dict(next(iter(content.metric_records.values()))) for content in contents]
+        self.names = [content["info"]["name"] for content in contents]
+        return MetricRecord({"mine": float(len(contents))})
+
+
+class Chooses(FlowerFedAvg):
+    """A user's class, which changes nothing."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        FedAvg,
+        lambda **o: NormAnalysis(FedAvg(**o)),
+        lambda **o: NormAnalysis(FlowerFedAvg(**o)),
+        lambda **o: FedLWS(Chooses(**o)),
+    ],
+)
+def test_a_users_function_gets_what_valid_clients_reported_and_their_records(make: Any) -> None:
+    train, evaluate = Sees(), Sees()
+    strategy = make(train_metrics_aggr_fn=train, evaluate_metrics_aggr_fn=evaluate, **fed.OPEN)
+    replies = [fed.reply(n, {"w": np.ones(3)}, n, told) for n, told in enumerate(REPORTED, 1)]
+    for n, reply in enumerate(replies, 1):
+        reply.content["info"] = ConfigRecord({"name": f"c{n}"})
+    fed.configure(strategy, 1, SENT, nodes=[1, 2, 3, 4])
+    _, metrics = strategy.aggregate_train(1, replies)
+    assert metrics is not None and metrics["mine"] == 4.0
+    assert strategy.aggregate_evaluate(1, replies)["mine"] == 4.0
+    want = [{"num-examples": n, **told} for n, told in enumerate(REPORTED, 1)]
+    for function in (train, evaluate):
+        assert list(map(repr, function.seen)) == list(map(repr, want))
+        assert function.names == ["c1", "c2", "c3", "c4"]
+    for each in (strategy, *getattr(strategy, "nested", list)()):  # nothing is left behind
+        assert "_check_and_log_replies" not in vars(each)
+        assert getattr(each, "train_metrics_aggr_fn", train) is train
 
 
 @pytest.mark.slow
