@@ -220,6 +220,7 @@ class Foreign(Core):
             self.strategy.load_state_dict(state)
             return
         load_builtin_state(self.strategy, dict(state))
+        inner: Any
         for depth, inner in enumerate(self._inside):
             if _keeps_itself(inner):
                 own = below(state, f"{OWN}{depth}")
