@@ -55,7 +55,7 @@ def partition(config: Choice, source: Divisible, clients: int, seed: int) -> Par
         "groups": _digest(source.groups),
     }
     if code := own_code(PARTITIONS.find(config.name)):
-        key["code"] = code  # a user's own may be edited
+        key |= {"code": code, "checked": True}  # a user's own may be edited; versions before did not check it
 
     def make() -> dict[str, np.ndarray]:
         parts = PARTITIONS.make(config, source, clients, seeds.derive(seed, "partition"))
