@@ -28,7 +28,7 @@ from .evaluation import membership
 from .evaluation.ccvr import CCVR
 from .evaluation.second_model import Second
 from .exchange.client_ids import Owner
-from .exchange.corrected_replies import limit_counts, set_client_ids
+from .exchange.corrected_replies import most_measured, set_client_ids
 from .exchange.frozen_arrays import Delivery
 from .exchange.roll_call import Roster
 from .exchange.sending import CohortGrid, exchange
@@ -319,8 +319,7 @@ class Federation:
         wait.finished({self.roster.client_of(reply.node_id) for reply in trained.replies})
         set_client_ids(replies, self.roster)
         membership.keep_of(tested, replies)
-        trained_nodes = {reply.node_id for reply in trained.replies}
-        limit_counts(replies, self.roster, self.strategy.weighted_by_key, trained_nodes)
+        self.strategy.most_examples = most_measured(self.roster.facts, self.config.holdout or 0.0)
         good = [replies[node] for node in nodes if node in replies and not replies[node].has_error()]
         figures = known_names(dict(self.strategy.aggregate_evaluate(server_round, good) or {}))
         return figures, _Asked(messages, replies, wait)

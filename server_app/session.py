@@ -101,9 +101,12 @@ def prepare(
     second = second_of(config, evaluation, source.spec)
     subset = f"task={config.task.name} has {source.subset}" if source.subset else ""
     learning = note_of(source, learning_at_server(config))
-    notes = tuple(filter(None, [subset, learning, begun.note, "" if second is None else second.note]))
     at_server = at_server_of(config, evaluation)
     strategy = build_strategy(config, evaluation.model, source.spec, at_server)
+    not_kept = strategy.stack.core.not_kept if config.checkpoint_every else None
+    if not_kept and config.resume is not None:
+        raise CheckpointError(not_kept)
+    notes = tuple(filter(None, [subset, learning, begun.note, "" if second is None else second.note, not_kept]))
     calibration = ccvr_of(config, evaluation)
     prepared = Prepared(
         config,

@@ -24,6 +24,14 @@ step on a running variance can make it negative, so our wrappers replace the buf
 averages."""
 
 
+READS_METRICS: tuple[Any, ...] = tuple(
+    getattr(_strategies, name)
+    for name in ("QFedAvg", "DifferentialPrivacyClientSideAdaptiveClipping")
+    if hasattr(_strategies, name)
+)
+"""Flower's strategies that need a metric of each client for the model, such as its loss."""
+
+
 def chain(strategy: Strategy) -> Iterator[Strategy]:
     """A strategy and the strategies that it wraps, the outermost first; Flower's privacy wrappers included."""
     inner: Any = strategy
@@ -46,6 +54,9 @@ def forget_current_arrays(strategy: Strategy) -> None:
 # The attributes in which Flower's strategies keep their state between rounds (1.39 to 1.42).
 _STATE = ("m_t", "v_t", "momentum_vector")
 
+_ADAPTS, _ADAPTED = "clip_norm_lr", "clipping_norm"
+"""Flower's strategies for privacy that have the former adapt the latter from round to round."""
+
 
 def builtin_state(strategy: Strategy) -> dict[str, Any]:
     """The state of a Flower strategy and of the strategies that it wraps, as a flat dict of arrays."""
@@ -57,6 +68,8 @@ def builtin_state(strategy: Strategy) -> dict[str, Any]:
                 state |= {f"{depth}.{attribute}/{name}": np.array(array) for name, array in value.items()}
             elif isinstance(value, list):
                 state |= {f"{depth}.{attribute}#{i:06d}": np.array(array) for i, array in enumerate(value)}
+        if hasattr(inner, _ADAPTS):
+            state[f"{depth}.{_ADAPTED}"] = float(getattr(inner, _ADAPTED))
     return state
 
 
@@ -70,3 +83,26 @@ def load_builtin_state(strategy: Strategy, state: dict[str, Any]) -> None:
             named = {k.removeprefix(f"{start}/"): v for k, v in state.items() if k.startswith(f"{start}/")}
             listed = [v for k, v in sorted(state.items()) if k.startswith(f"{start}#")]
             setattr(inner, attribute, named or listed or None)
+        if hasattr(inner, _ADAPTS):
+            setattr(inner, _ADAPTED, state[f"{depth}.{_ADAPTED}"])
+
+
+def adapted_norms(strategy: Strategy) -> list[float | None]:
+    """The clipping norm of each strategy in the chain, None where it is not adapted."""
+    return [getattr(inner, _ADAPTED) if hasattr(inner, _ADAPTS) else None for inner in chain(strategy)]
+
+
+def reset_builtin_state(strategy: Strategy, norms: list[float | None]) -> None:
+    """Begin a new run: without momentum, and with these clipping norms of `adapted_norms`."""
+    for inner, norm in zip(chain(strategy), norms, strict=True):
+        for attribute in _STATE if isinstance(inner, ADAPTIVE) else ():
+            if hasattr(inner, attribute):
+                setattr(inner, attribute, None)
+        if norm is not None:
+            setattr(inner, _ADAPTED, norm)
+
+
+def is_known(strategy: Strategy) -> bool:
+    """Whether `builtin_state` has all that this strategy keeps, without those that it wraps."""
+    flowers = type(strategy).__module__.startswith("flwr.")
+    return flowers and getattr(strategy, "accountant", None) is None and not hasattr(strategy, "registered_nodes")

@@ -227,12 +227,20 @@ def _config_text(folder: str, file: Path) -> str:
     try:
         return bounded_reading.text(file)
     except (FileNotFoundError, NotADirectoryError):
-        again = f"; it has several: resume one of them, or all with fedstride run -m ... out={folder} --resume"
-        then = again if any(file.parent.glob(f"*/{file.name}")) else ""
+        then = _runs_inside(folder, [found.parent.name for found in file.parent.glob(f"*/{file.name}")])
         raise ConfigError(f"resume = {folder!r} is not a run folder: {file} does not exist{then}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"resume = {folder!r}: {file} cannot be read ({reason}); make it readable") from error
+
+
+def _runs_inside(folder: str, names: Sequence[str]) -> str:
+    """What to do if there are runs with these names in a folder that is named as if it were one; empty if none."""
+    if not names:
+        return ""
+    if len(names) == 1:
+        return f"; the run is in {Path(folder, names[0])}: resume that"
+    return f"; it has several: resume one of them, or all with fedstride run -m ... out={folder} --resume"
 
 
 # ---------------------------------------------------------------- overrides

@@ -1,8 +1,10 @@
-"""Replaces what replies state by what the roll call said: who the client is, and its most examples."""
+"""What the roll call said counts, and not what replies state: who the client is, and its most examples."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+import math
+from collections.abc import Mapping
+from typing import Any
 
 from flwr.app import Message
 
@@ -21,17 +23,14 @@ def set_client_ids(replies: Mapping[int, Message], roster: Roster) -> None:
                 record[wire.CLIENT_ID] = client
 
 
-def limit_counts(replies: Mapping[int, Message], roster: Roster, key: str, trained: Container[int]) -> None:
-    """Replace numbers of examples above that of the roll call, for clients whose training was not used.
+def most_measured(facts: Mapping[int, Mapping[str, Any]], holdout: float) -> dict[int, float]:
+    """The most examples that each client can have for an evaluation, by client id: all that it has altogether.
 
-    The strategy limits those of the other clients, by their numbers in training. `key`: of the number. `trained`:
-    the nodes whose training was used.
+    `facts`: of the roll call, with the number of training examples n; with those that are held out, these are
+    n / (1 - `holdout`). A client that has not said how many it has counts as one.
     """
-    for node, reply in replies.items():
-        known = roster.facts.get(roster.client_of(node), {}).get(wire.NUM_EXAMPLES)
-        if node in trained or not isinstance(known, int) or known < 1 or not reply.has_content():
-            continue
-        for record in metric_records(reply.content).values():
-            count = record.get(key)
-            if isinstance(count, (int, float)) and count > known:
-                record[key] = known
+    counts = {client: of_client.get(wire.NUM_EXAMPLES) for client, of_client in facts.items()}
+    return {
+        client: math.ceil(count / (1.0 - holdout)) if isinstance(count, int) else 1
+        for client, count in counts.items()
+    }

@@ -274,9 +274,13 @@ def _notes(reply: Reply, cohort: Cohort) -> list[str]:
 def _evaluation_notes(client: int, evaluation: Cohort | None, roster: Roster) -> list[str]:
     if evaluation is not None and client in roster.few_held:
         return [TOO_FEW]
-    if evaluation is None or client not in evaluation.left_out:
+    if evaluation is None:
         return []
-    return [f"left out of the evaluation's figures: {in_words(evaluation.left_out[client])}"]
+    changed = [note for reply in evaluation.replies if reply.client_id == client for note in reply.notes]
+    notes = [f"in the evaluation, {note}" for note in changed]
+    if client in evaluation.left_out:
+        notes.append(f"left out of the evaluation's figures: {in_words(evaluation.left_out[client])}")
+    return notes
 
 
 def _limited(metrics: Row, usual: Mapping[str, int]) -> tuple[Row, list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedstride.arrays.finite import held_of, put_back
 from fedstride.arrays.named import Arrays, Layout
@@ -18,15 +18,26 @@ from ..sums.blocks import difference, norm
 from .cohort import Cohort, Reply
 
 
-def messages_of(cohort: Cohort, kept: Collection[str] = (), read: Collection[str] = ()) -> list[Message]:
+def messages_of(
+    cohort: Cohort, kept: Collection[str] = (), read: Collection[str] = (), *, as_reported: bool = False
+) -> list[Message]:
     """Its messages for a strategy that is not ours: plain ones, whose arrays and metrics all have the same keys.
+
+    With `as_reported` the metrics are those that each client reported, with the number of examples that counts,
+    and its other records are there too: config records, and in an evaluation records of arrays.
 
     They can be changed. `kept`: the names of records that stay in them in addition to the model and the metrics;
     `read`: the arrays that are in them as rules get them (`plain`), and not as the clients sent them.
     """
-    replies, metrics = cohort.replies, cohort.completed_metrics()
+    replies = cohort.replies
+    if as_reported:
+        key = cohort.count_key
+        told = [{**reply.metrics, key: reply.num_examples} for reply in replies]
+        clean = [_clean(reply, each, replies[0], kept, read) for reply, each in zip(replies, told, strict=True)]
+        return [_with_others(message, reply) for message, reply in zip(clean, replies, strict=True)]
+    metrics = cohort.completed_metrics()
     return [
-        _clean(reply, reported, replies[0], kept, read) for reply, reported in zip(replies, metrics, strict=True)
+        _clean(reply, completed, replies[0], kept, read) for reply, completed in zip(replies, metrics, strict=True)
     ]
 
 
@@ -75,6 +86,15 @@ def _clean(
             content[name] = array_records(reply.message.content)[name]
     content[next(iter(metric_records(first.message.content)))] = MetricRecord(dict(metrics))
     message.content = content
+    return message
+
+
+def _with_others(message: Message, reply: Reply) -> Message:
+    """The message with the reply's config records, and in an evaluation with its records of arrays."""
+    for name, record in reply.message.content.items():
+        is_other = isinstance(record, ConfigRecord) or (isinstance(record, ArrayRecord) and not reply.model)
+        if is_other and name not in message.content:
+            message.content[name] = record
     return message
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ from .update_lengths import bound_lengths
 
 MIN_EXAMPLES, MAX_EXAMPLES = 1e-9, 10**12
 """A client that claims another number of examples is not believed; so no share of a sum is rounded to 0."""
+
+MORE_THAN_IT_HAS = "more than it can have, by its number of training examples in the roll call"
 
 
 def screen(
@@ -90,15 +93,14 @@ def screen(
 def screen_metrics(
     messages: Iterable[Message],
     weighted_by_key: str,
-    trained: Cohort | None,
     max_share: float | None = None,
+    most: Mapping[int, float] = MappingProxyType({}),
 ) -> Cohort:
     """Divide the replies to an evaluation into valid ones, in the order of client ids, and rejected ones.
 
-    `trained`: the replies to the round's training. A client has at most the weight that it had there: a number of
-    examples that grows for the evaluation is not believed. `max_share`: see `Screening`.
+    `max_share`: see `Screening`. `most`: the most examples that a client can have measured, by client id; larger
+    numbers of these clients are lowered to it, with a note. Those of other clients stay as they are.
     """
-    known = {} if trained is None else {reply.client_id: reply.num_examples for reply in trained.replies}
     valid: list[Reply] = []
     rejected: list[Rejected] = []
     for message in messages:
@@ -111,8 +113,9 @@ def screen_metrics(
             continue
         reported_id = metrics.get(wire.CLIENT_ID)
         client_id = reported_id if isinstance(reported_id, int) else node_id
-        count = min(count, known.get(client_id, count))
-        valid.append(Reply(node_id, client_id, count, {}, metrics, 0.0, message))
+        reply = Reply(node_id, client_id, count, {}, metrics, 0.0, message)
+        bound = most.get(client_id, count)
+        valid.append(reply if count <= bound else _with_count(reply, bound, weighted_by_key, MORE_THAN_IT_HAS))
     if max_share is not None and valid:
         valid = _bound_shares(valid, max_share, weighted_by_key)
     valid.sort(key=lambda reply: (reply.client_id, reply.node_id))
@@ -269,12 +272,12 @@ def _bound_shares(replies: list[Reply], max_share: float, key: str) -> list[Repl
     """The replies with counts of examples of which none is more than `max_share` of their sum."""
     counts = capped([reply.num_examples for reply in replies], max_share)
     return [
-        reply if count == reply.num_examples else _with_count(reply, count, key)
+        reply if count == reply.num_examples else _with_count(reply, count, key, "screening.max_share")
         for reply, count in zip(replies, counts, strict=True)
     ]
 
 
-def _with_count(reply: Reply, count: float, key: str) -> Reply:
-    note = f"{reply.num_examples:.6g} examples count as {count:.6g} (screening.max_share)"
+def _with_count(reply: Reply, count: float, key: str, why: str) -> Reply:
+    note = f"{reply.num_examples:.6g} examples count as {count:.6g} ({why})"
     metrics = {**reply.metrics, key: count}
     return replace(reply, num_examples=count, metrics=metrics, notes=(*reply.notes, note))

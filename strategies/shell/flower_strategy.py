@@ -29,8 +29,8 @@ from ..replies.screening_settings import Screening, each_for_itself
 from .device import claims, device_of
 from .requests import with_request
 from .results import NOT_FINITE, conformed, is_usable
-from .round_report import checked, figures, report, report_figures, without
-from .rule_state import below, pack_learnt, unpack_learnt
+from .round_report import checked, figures, report, report_counts, report_figures, without
+from .rule_state import below, check_state, first_state, pack_learnt, unpack_learnt
 from .sent_model import sent_model
 from .stack import Act, Metrics, Stack, StackPart
 
@@ -55,11 +55,14 @@ class Shell(StackPart, Strategy):
     names: Mapping[int, str] = MappingProxyType({})
     """The names of clients and nodes in the log, by client id and by node id. Others are named by their id."""
 
+    most_examples: Mapping[int, float] = MappingProxyType({})
+    """The most examples that a client can have measured in an evaluation, by client id; others are not bounded."""
+
     def _enclose(self, stack: Stack) -> None:
         """Be the shell of this stack."""
         self.stack = stack
         self.sent: Arrays = {}
-        self.state = self.State()
+        self.state = first_state(self.State, self.part_name)
         self._forget()
 
     # -------------------------------------------------------- to the clients
@@ -189,7 +192,9 @@ class Shell(StackPart, Strategy):
         """The model and the metrics after an act; no model if it is not finite."""
         given, next_model = limited(cohort, declared(act), act.part_name), self.next_model
         with np.errstate(over="ignore", invalid="ignore"):
-            changed, act.state, diagnostics = act.act(self.sent, given, model, act.state)
+            changed, state, diagnostics = act.act(self.sent, given, model, act.state)
+            check_state(state, act.part_name)
+            act.state = state
             if changed is not model:
                 changed = conformed(changed, self.sent, act.part_name)
         new = [arrays for arrays, old in ((changed, model), (self.next_model, next_model)) if arrays is not old]
@@ -213,8 +218,9 @@ class Shell(StackPart, Strategy):
 
         A mean of the clients' own figures by Flower's function is replaced by the figure of all clients' examples.
         """
-        cohort = screen_metrics(replies, self.weighted_by_key, self.last_cohort, self.screening.max_share)
+        cohort = screen_metrics(replies, self.weighted_by_key, self.screening.max_share, self.most_examples)
         report_figures(server_round, cohort, self._warned, self.names)
+        report_counts(server_round, cohort, self._warned, self.names)
         self.last_evaluation = cohort
         metrics = self.stack.core.aggregate_evaluation(server_round, cohort)
         if metrics is None:

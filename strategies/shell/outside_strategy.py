@@ -7,6 +7,7 @@ calls it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from logging import WARNING
 from typing import Any
 
@@ -25,10 +26,13 @@ from fedstride.flower.strategy_internals import (
     ADAPTIVE,
     AVERAGES_METRICS,
     AggregationError,
+    adapted_norms,
     builtin_state,
     chain,
     forget_current_arrays,
+    is_known,
     load_builtin_state,
+    reset_builtin_state,
 )
 from fedstride.messages import wire
 from fedstride.messages.records import array_records
@@ -38,6 +42,8 @@ from ..replies.declared_needs import Needs
 from ..replies.reply_messages import messages_of
 from ..sums.means import averaged_buffers
 from .flower_strategy import Shell
+from .reported_metrics import both_kinds, needs_completed
+from .rule_state import below, check_values, flat, nested
 from .stack import Computed, Core, RoundMessages
 
 
@@ -50,6 +56,7 @@ class Foreign(Core):
     def __init__(self, strategy: Strategy, *, averages_buffers: bool) -> None:
         self.strategy = strategy
         self.averages_buffers = averages_buffers and isinstance(strategy, ADAPTIVE)
+        self._before = adapted_norms(strategy)
 
     @property
     @override
@@ -89,9 +96,12 @@ class Foreign(Core):
         Flower's QFedAvg raises an error if a metric that it reads is missing.
         """
         read = () if isinstance(self.strategy, Shell) else _unknown_to_flower(sent, held_of(sent))
-        messages = messages_of(cohort, self.own_expected().returns, read)
+        returns, completed = self.own_expected().returns, needs_completed(self.strategy)
+        messages = messages_of(cohort, returns, read, as_reported=not completed)
+        other = messages_of(cohort, returns, read, as_reported=completed)
         try:
-            record, metrics = self.strategy.aggregate_train(server_round, messages)
+            with both_kinds(self.strategy, "train_metrics_aggr_fn", messages, other, completed=completed):
+                record, metrics = self.strategy.aggregate_train(server_round, messages)
         except AggregationError as error:
             if cohort.reports_agree:  # the same for all clients, so not the fault of one of them
                 raise
@@ -110,7 +120,10 @@ class Foreign(Core):
 
     @override
     def aggregate_evaluation(self, server_round: int, cohort: Cohort) -> MetricRecord | None:
-        return self.strategy.aggregate_evaluate(server_round, messages_of(cohort))
+        completed = needs_completed(self.strategy)
+        messages, other = (messages_of(cohort, as_reported=each) for each in (not completed, completed))
+        with both_kinds(self.strategy, "evaluate_metrics_aggr_fn", messages, other, completed=completed):
+            return self.strategy.aggregate_evaluate(server_round, messages)
 
     @property
     @override
@@ -152,7 +165,8 @@ class Foreign(Core):
 
     @override
     def reset_state(self) -> None:
-        """A strategy resets itself in its first round, if it does."""
+        """Flower's own state, which Flower does not reset; ours reset themselves in round 1."""
+        reset_builtin_state(self.strategy, self._before)
 
     @override
     def move_state(self, device: Device) -> None:
@@ -167,18 +181,68 @@ class Foreign(Core):
     def state(self, state: dict[str, Any]) -> None:
         self.load_state_dict(state)
 
+    @property
+    @override
+    def not_kept(self) -> str | None:
+        for inner in self._inside:
+            if not (is_known(inner) or _keeps_itself(inner)):
+                name = type(inner).__name__
+                return (
+                    f"what {name} keeps between rounds is in no checkpoint, so this run cannot be resumed: "
+                    f"define state_dict() and load_state_dict(state) in {name}; "
+                    "the first returns {} if it keeps nothing"
+                )
+        return None
+
+    @property
+    def _inside(self) -> list[Strategy]:
+        """The strategy and those that it wraps, to the first that keeps theirs too."""
+        inside = []
+        for inner in chain(self.strategy):
+            inside.append(inner)
+            if isinstance(inner, Shell):
+                break
+        return inside
+
     @override
     def state_dict(self) -> dict[str, Any]:
         if isinstance(self.strategy, Shell):
             return self.strategy.state_dict()
-        return builtin_state(self.strategy)
+        state = builtin_state(self.strategy)
+        for depth, inner in enumerate(self._inside):
+            if _keeps_itself(inner):
+                state |= {f"{OWN}{depth}/{key}": value for key, value in _own_state(inner).items()}
+        return state
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if isinstance(self.strategy, Shell):
             self.strategy.load_state_dict(state)
-        else:
-            load_builtin_state(self.strategy, dict(state))
+            return
+        load_builtin_state(self.strategy, dict(state))
+        inner: Any
+        for depth, inner in enumerate(self._inside):
+            if _keeps_itself(inner):
+                own = below(state, f"{OWN}{depth}")
+                fields = dict.fromkeys(key.partition("/")[0] for key in own)
+                inner.load_state_dict(own if isinstance(inner, Shell) else nested(own, fields))
+
+
+OWN = "own"
+
+
+def _keeps_itself(strategy: Any) -> bool:
+    """Whether it says itself what it keeps between rounds."""
+    return all(callable(getattr(strategy, name, None)) for name in ("state_dict", "load_state_dict"))
+
+
+def _own_state(strategy: Any) -> dict[str, Any]:
+    """A copy of what it keeps, flat. Raises RunError for what cannot be stored."""
+    values = strategy.state_dict()
+    if isinstance(strategy, Shell):
+        return deepcopy(dict(values))
+    check_values(values, type(strategy).__name__)
+    return deepcopy(flat(values))
 
 
 # ---------------------------------------------------------------- arrays that Flower's strategies do not take

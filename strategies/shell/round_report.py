@@ -60,6 +60,16 @@ def report_figures(server_round: int, cohort: Cohort, warned: set[str], names: M
             )
 
 
+def report_counts(server_round: int, cohort: Cohort, warned: set[str], names: Mapping[int, str]) -> None:
+    """Log the numbers of examples in an evaluation that were lowered, once for each client."""
+    for reply in cohort.replies:
+        client, key = reply.client_id, f"examples of client {reply.client_id}"
+        if reply.notes and key not in warned:
+            warned.add(key)
+            text = "round %d: in the evaluation of client %s, %s; later ones are not logged"
+            log(WARNING, text, server_round, names.get(client, client), "; ".join(reply.notes))
+
+
 def without(metrics: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     """The metrics without these."""
     return {name: value for name, value in metrics.items() if name not in names}

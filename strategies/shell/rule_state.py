@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from fedstride.arrays.named import host
 from fedstride.arrays.on_device import Device, placed
+from fedstride.errors import RunError, require
 
 S = TypeVar("S")
 
@@ -15,27 +18,113 @@ class Stateless(NamedTuple):
     """The state of a rule without state."""
 
 
-def pack(state: Any) -> dict[str, Any]:
-    """A state (a NamedTuple) as `field: number` and `field/name: array`; a field that is None has no entry."""
-    flat: dict[str, Any] = {}
-    for field, value in state._asdict().items():
+STORABLE = "a number, a text, None, an array, or a dict of arrays by name"
+
+
+def first_state(kind: type[S], who: str) -> S:
+    """The state before round 1. Raises ConfigError for a field without a default that can be stored."""
+    fields, defaults = getattr(kind, "_fields", None), getattr(kind, "_field_defaults", {})
+    require(fields is not None, f"{who}.State", kind.__name__, "a NamedTuple")
+    without = [field for field in fields or () if field not in defaults]
+    allowed = "a default for each field, its value before round 1"
+    require(not without, f"{who}.State", f"no default for {', '.join(without)}", allowed)
+    state = kind()
+    for field, value in state._asdict().items():  # type: ignore[attr-defined]
+        require(not _fault(value), f"{who}.State.{field}", _fault(value), STORABLE)
+    return state
+
+
+def check_state(state: Any, who: str) -> None:
+    """Raises RunError, in one line, if this is no state, or if a field has a value that cannot be stored."""
+    if not hasattr(state, "_asdict"):
+        found = type(state).__name__
+        raise RunError(f"{who} returns a state that is a {found}; it must be its State, a NamedTuple")
+    _check(state._asdict(), who)
+
+
+def _check(values: Mapping[str, Any], who: str) -> None:
+    for field, value in values.items():
+        if fault := _fault(value):
+            raise RunError(f"{who}: {field!r} of its state is {fault}, which cannot be stored; use {STORABLE}")
+
+
+def _fault(value: Any) -> str:
+    """What a value is that cannot be stored, in words; empty if it can be."""
+    if isinstance(value, Mapping):
+        wrong = next(
+            (name for name, array in value.items() if not (isinstance(name, str) and _is_array(array))), None
+        )
+        return "" if wrong is None else f"a {type(value).__name__} with {wrong!r}: {_kind(value[wrong])}"
+    plain = value is None or isinstance(value, (bool, int, float, str))
+    return "" if plain or _is_array(value) else _kind(value)
+
+
+def _is_array(value: Any) -> bool:
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and hasattr(value, "shape") and getattr(dtype, "kind", "f") not in "OUSMmc"
+
+
+def _kind(value: Any) -> str:
+    dtype = getattr(value, "dtype", "")
+    return f"{type(value).__name__} {dtype}".strip()
+
+
+def pack(state: Any, who: str = "a rule") -> dict[str, Any]:
+    """A state (a NamedTuple) as `field: number or array` and `field/name: array`.
+
+    A field that is None as its default has no entry; a dict without arrays has the entry `field/`. Raises RunError
+    for what cannot be stored.
+    """
+    check_state(state, who)
+    defaults: Mapping[str, Any] = type(state)._field_defaults
+    values = state._asdict().items()
+    return flat(
+        {field: value for field, value in values if value is not None or defaults.get(field, 0) is not None}
+    )
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that can be stored, as `field: number, text, None or array` and `field/name: array`."""
+    entries: dict[str, Any] = {}
+    for field, value in values.items():
         if isinstance(value, Mapping):
-            flat |= {f"{field}/{name}": host(array) for name, array in value.items()}
-        elif value is not None:
-            flat[field] = value
-    return flat
+            entries |= {f"{field}/{name}": host(array) for name, array in value.items()}
+            entries |= {} if value else {f"{field}/": ""}
+        elif isinstance(value, np.generic):
+            entries[field] = value.item()
+        else:
+            entries[field] = host(value) if _is_array(value) else value
+    return entries
 
 
 def unpack(kind: type[S], flat: Mapping[str, Any]) -> S:
-    """The state that `pack` turned into a dict. Raises KeyError if a number is missing."""
+    """The state that `pack` turned into a dict, each value with its type. Raises KeyError if one is missing."""
     defaults: Mapping[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
+    stored = nested(flat, kind._fields)  # type: ignore[attr-defined]
+    optional = {field: None for field, default in defaults.items() if default is None}
+    values = optional | stored
+    return kind(**{field: values[field] for field in defaults})
+
+
+def nested(flat: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+    """These fields of what `flat` made, where they have an entry."""
     values: dict[str, Any] = {}
-    for field, default in defaults.items():
-        if default is None:
-            values[field] = below(flat, field) or None
-        else:
-            values[field] = type(default)(flat[field])
-    return kind(**values)
+    for field in fields:
+        if field in flat:
+            values[field] = flat[field]
+        elif arrays := below(flat, field):
+            values[field] = {} if list(arrays) == [""] else arrays
+    return values
+
+
+def check_values(values: Any, who: str) -> None:
+    """Raises RunError, in one line, if the result of a `state_dict()` of a user cannot be stored."""
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) and "/" not in key for key in values):
+        found = sorted(map(repr, values))[:3] if isinstance(values, Mapping) else type(values).__name__
+        raise RunError(
+            f"{who}.state_dict() returns {found}; it must return a dict, with texts without '/' as keys"
+        )
+    _check(values, f"{who}.state_dict()")
 
 
 def moved(state: S, device: Device) -> S:

@@ -32,6 +32,7 @@ from ..replies.declared_needs import Needs, declared, limited
 from ..replies.reply_messages import messages_of
 from ..replies.screening_settings import Screening
 from .flower_strategy import Shell
+from .rule_state import check_state
 from .stack import Computed, Core, RoundMessages, RoundResult, Stack
 
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
@@ -178,10 +179,12 @@ class RuleStrategy(Core, Shell, FlowerFedAvg):
     def aggregate_cohort(self, server_round: int, sent: Arrays, cohort: Cohort) -> Computed:
         """See `rule`."""
         given = limited(cohort, declared(self), self.part_name)
-        model, self.state, diagnostics = self.rule(sent, given, self.state)
+        model, state, diagnostics = self.rule(sent, given, self.state)
+        check_state(state, self.part_name)
+        self.state = state
         if self.train_metrics_aggr_fn is AVERAGES_METRICS:
             return Computed(model, None, diagnostics)
-        contents = [message.content for message in messages_of(cohort)]
+        contents = [message.content for message in messages_of(cohort, as_reported=True)]
         return Computed(model, self.train_metrics_aggr_fn(contents, self.weighted_by_key), diagnostics)
 
     @property
@@ -201,7 +204,10 @@ class RuleStrategy(Core, Shell, FlowerFedAvg):
 
     @override
     def aggregate_evaluation(self, server_round: int, cohort: Cohort) -> MetricRecord | None:
-        """Flower's aggregation."""
+        """Flower's aggregation; a function of the user gets what the valid clients reported."""
+        if not self.averages_evaluations:
+            contents = [message.content for message in messages_of(cohort, as_reported=True)]
+            return self.evaluate_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
         return FlowerFedAvg.aggregate_evaluate(self, server_round, messages_of(cohort))
 
     @property

@@ -20,7 +20,7 @@ from fedstride.messages.varying_values import Varies
 from ..replies.cohort import Cohort, Expected
 from ..replies.declared_needs import Needs, declared
 from .requests import Request, expected_of
-from .rule_state import Stateless, moved, pack, unpack
+from .rule_state import Stateless, first_state, moved, pack, unpack
 
 Metrics = dict[str, Any]
 """Diagnostics of a round: plain numbers or lists of them, by `<rule>/<symbol>[/<layer>]`."""
@@ -85,7 +85,7 @@ class StackPart:
 
     def initial_state(self) -> Any:
         """The state before round 1."""
-        return self.State()
+        return first_state(self.State, self.part_name)
 
     def client_request(self, sent: Arrays) -> Request:
         """What clients need for the client half this round, and what they must return.
@@ -128,7 +128,7 @@ class StackPart:
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the last round, as a flat dict of numpy arrays, numbers and strings."""
-        return pack(self.state)
+        return pack(self.state, self.part_name)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned, exactly."""
@@ -188,6 +188,11 @@ class Core(StackPart):
     @abstractmethod
     def aggregate_evaluation(self, server_round: int, cohort: Cohort) -> MetricRecord | None:
         """The aggregated metrics of the valid replies to an evaluation."""
+
+    @property
+    def not_kept(self) -> str | None:
+        """Why its state is not in a checkpoint, and what to do, in one line; None if it is."""
+        return None
 
     @property
     def averages_evaluations(self) -> bool:

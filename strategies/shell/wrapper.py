@@ -89,6 +89,11 @@ class Wrapper(Act, Shell):
             f"one without DifferentialPrivacy: {name} would see unprotected updates; write "
             f"DifferentialPrivacy({name}(...))",
         )
+        twice = [
+            type(held).__name__ for held in self.nested() if self.half and getattr(held, "half", "") == self.half
+        ]
+        others = f"a strategy without {self.half!r} inside {name}: clients execute it once, for the outer one only"
+        require(not twice, "strategy", twice, others)
         if isinstance(self.strategy, Shell) and not has_own_way(self.strategy):
             inside = self.strategy.stack
         else:

@@ -20,6 +20,7 @@ from ...settings import MOST_CLASSES, MOST_EXAMPLES, Setting
 from ...user_parts import code_of as own_code
 from ..cache import cached
 from ..registry import PARTITIONS
+from .checked_parts import checked_parts
 from .client_sizes import equal_sizes, power_law_sizes
 from .divisible_examples import Divisible
 
@@ -54,17 +55,13 @@ def partition(config: Choice, source: Divisible, clients: int, seed: int) -> Par
         "groups": _digest(source.groups),
     }
     if code := own_code(PARTITIONS.find(config.name)):
-        key["code"] = code  # a user's own may be edited
+        key |= {"code": code, "checked": True}  # a user's own may be edited; versions before did not check it
 
     def make() -> dict[str, np.ndarray]:
         parts = PARTITIONS.make(config, source, clients, seeds.derive(seed, "partition"))
-        empty = [k for k, part in enumerate(parts) if len(part) == 0]
-        if empty:
-            raise DataError(
-                f"partition = {config.name!r} gives no examples to the clients {empty}; use fewer clients"
-            )
+        parts = checked_parts(parts, f"partition = {config.name!r}", len(source), clients)
         return {
-            "members": np.concatenate([np.asarray(part, dtype=np.int64) for part in parts]),
+            "members": np.concatenate(parts),
             "ends": np.cumsum([len(part) for part in parts]),
         }
 

@@ -272,6 +272,6 @@ def test_resume_continues_a_run(call, tmp_path: Path) -> None:
     assert re.search(r"^ +2 ", out, re.MULTILINE)
     assert call("resume", "runs/part", "client.lr=1")[0] == 2
     code, _, error = call("resume", "runs")
-    assert code == 2 and "it has several: resume one of them, or all with fedstride run -m ... out=runs" in error
+    assert code == 2 and "does not exist; the run is in runs/part: resume that" in " ".join(error.split())
     assert "nothing to do: the run has done its 2 rounds" in call("resume", "runs/part", "rounds=2")[1]
     assert call("resume", "runs/nothing")[0] == 2

@@ -662,3 +662,16 @@ def test_one_configuration_has_nothing_of_the_one_before() -> None:
     assert (first.rounds, first.strategy.beta, first.seed) == (3, 0.5, 1)  # type: ignore[attr-defined]
     assert (second.rounds, second.seed) == (20, 7)
     assert second.strategy.beta != 0.5  # type: ignore[attr-defined]
+
+
+def test_a_folder_with_runs_says_what_to_resume(run: Path, tmp_path: Path) -> None:
+    (above := tmp_path / "above" / "first").mkdir(parents=True)
+    (above / "config.yaml").write_bytes((run / "config.yaml").read_bytes())
+    with pytest.raises(ConfigError, match=r"does not exist; the run is in .*/above/first: resume that$"):
+        resume(above.parent)
+    (above.parent / "second").mkdir()
+    (above.parent / "second" / "config.yaml").write_bytes((run / "config.yaml").read_bytes())
+    with pytest.raises(ConfigError, match=r"it has several: resume one of them, or all with fedstride run -m"):
+        resume(above.parent)
+    with pytest.raises(ConfigError, match=r"does not exist$"):
+        resume(above / "nothing")

@@ -39,7 +39,9 @@ class Known:
         return client
 
 
-def rows_of(*reported: dict[str, Any], evaluated: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+def rows_of(
+    *reported: dict[str, Any], evaluated: list[dict[str, Any]] | None = None, most: dict[int, float] | None = None
+) -> list[dict[str, Any]]:
     """The rows of clients that report these metrics; node and client ids are 1, 2, ..."""
     nodes = list(range(1, len(reported) + 1))
     asked = fed.configure(FedAvg(**fed.OPEN), 1, SENT, nodes=nodes)
@@ -51,7 +53,7 @@ def rows_of(*reported: dict[str, Any], evaluated: list[dict[str, Any]] | None = 
     evaluation = None
     if evaluated is not None:
         messages = [fed.reply(node, {}, metrics=each) for node, each in zip(nodes, evaluated, strict=True)]
-        evaluation = screen_metrics(messages, "num-examples", cohort)
+        evaluation = screen_metrics(messages, "num-examples", most=most or {})
     rows = client_rows(1, asked, replies, cohort, cast(Roster, Known()), lambda client: "", evaluation)
     assert [row["client"] for row in rows] == nodes
     return rows
@@ -109,6 +111,14 @@ def test_what_does_not_count_is_noted_for_the_client() -> None:
         "curve (a number, most clients report a list of 1); "
         "left out of the evaluation's figures: local/accuracy (1.5 is not in [0, 1])"
     )
+
+
+def test_a_lowered_number_of_examples_in_an_evaluation_is_noted() -> None:
+    figures = [{"local/accuracy": 0.5, "num-examples": count} for count in (10, 10**12)]
+    first, second = rows_of({}, {}, evaluated=figures, most={1: 10, 2: 20})
+    assert "note" not in first and first["local/num-examples"] == 10
+    assert second["note"].startswith("in the evaluation, 1e+12 examples count as 20 (more than it can have")
+    assert second["local/num-examples"] == 20
 
 
 def test_a_note_is_one_short_printable_line() -> None:

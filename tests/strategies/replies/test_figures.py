@@ -9,7 +9,7 @@ from typing import Any
 import federation as fed
 import numpy as np
 import pytest
-from flwr.app import Message, MetricRecord
+from flwr.app import ConfigRecord, Message, MetricRecord
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from flwr.serverapp.strategy import QFedAvg
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from fedstride.errors import RunError
 from fedstride.figures.metrics import fact
 from fedstride.messages.limits import MAX_LIST
-from strategies import FedAvg, NormAnalysis
+from strategies import FedAvg, FedLWS, NormAnalysis
 from strategies.replies.cohort import Cohort
 from strategies.replies.figures import agreed, combine, form_of, numbers, select
 from strategies.replies.reply_messages import messages_of
@@ -317,20 +317,70 @@ def test_the_strategy_inside_gets_a_valid_number_from_each_client() -> None:
 
 @fed.PROPERTY
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), fed.numbers(False), max_size=4), min_size=1, max_size=4))
-def test_no_strategy_inside_sees_a_number_that_is_not_valid(reported: list[dict[str, Any]]) -> None:
+def test_a_users_strategy_sees_what_was_reported_and_the_figures_are_valid(reported: list[dict[str, Any]]) -> None:
     cohort = cohort_of(*reported)
     inside = Reads(**fed.OPEN)
     strategy = NormAnalysis(inside)
     fed.configure(strategy, 1, SENT, nodes=range(1, len(reported) + 1))
     record, metrics = strategy.aggregate_train(1, [reply.message for reply in cohort.replies])
     assert record is not None and metrics is not None
-    assert len({tuple(each) for each in inside.seen}) == 1
-    for each in inside.seen:
-        for value in each.values():
-            assert np.isfinite(np.asarray(value, dtype=float)).all()
+    for k, (seen, told) in enumerate(zip(inside.seen, reported, strict=True), 1):
+        assert repr(seen) == repr({"num-examples": 10 * k, "client-id": k, **told}) or set(seen) == {
+            "num-examples",
+            "client-id",
+            *told,
+        }
     for name, value in metrics.items():
         assert np.isfinite(np.asarray(value, dtype=float)).all(), name
     assert {name for name in metrics if name in NAMES} == set(cohort.metrics())
+
+
+REPORTED: list[dict[str, Any]] = [{"loss": 1.0, "rare": 7.0}, {"loss": math.nan}, {"loss": 1e6, "list": [1.0]}, {}]
+
+
+class Sees:
+    """A function for metrics that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+        self.names: list[str] = []
+
+    def __call__(self, contents: list[Any], key: str) -> MetricRecord:
+        self.seen = [dict(next(iter(content.metric_records.values()))) for content in contents]
+        self.names = [content["info"]["name"] for content in contents]
+        return MetricRecord({"mine": float(len(contents))})
+
+
+class Chooses(FlowerFedAvg):
+    """A user's class, which changes nothing."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        FedAvg,
+        lambda **o: NormAnalysis(FedAvg(**o)),
+        lambda **o: NormAnalysis(FlowerFedAvg(**o)),
+        lambda **o: FedLWS(Chooses(**o)),
+    ],
+)
+def test_a_users_function_gets_what_valid_clients_reported_and_their_records(make: Any) -> None:
+    train, evaluate = Sees(), Sees()
+    strategy = make(train_metrics_aggr_fn=train, evaluate_metrics_aggr_fn=evaluate, **fed.OPEN)
+    replies = [fed.reply(n, {"w": np.ones(3)}, n, told) for n, told in enumerate(REPORTED, 1)]
+    for n, reply in enumerate(replies, 1):
+        reply.content["info"] = ConfigRecord({"name": f"c{n}"})
+    fed.configure(strategy, 1, SENT, nodes=[1, 2, 3, 4])
+    _, metrics = strategy.aggregate_train(1, replies)
+    assert metrics is not None and metrics["mine"] == 4.0
+    assert strategy.aggregate_evaluate(1, replies)["mine"] == 4.0
+    want = [{"num-examples": n, **told} for n, told in enumerate(REPORTED, 1)]
+    for function in (train, evaluate):
+        assert list(map(repr, function.seen)) == list(map(repr, want))
+        assert function.names == ["c1", "c2", "c3", "c4"]
+    for each in (strategy, *getattr(strategy, "nested", list)()):  # nothing is left behind
+        assert "_check_and_log_replies" not in vars(each)
+        assert getattr(each, "train_metrics_aggr_fn", train) is train
 
 
 @pytest.mark.slow
@@ -360,7 +410,7 @@ def test_of_two_clients_one_without_a_loss_leaves_the_model_as_it_is() -> None:
         aggregate({"other": 1.0}, {"other": 1.0})
 
 
-def test_a_function_for_metrics_gets_valid_numbers() -> None:
+def test_a_function_for_metrics_gets_what_was_reported() -> None:
     def largest(contents: list[Any], key: str) -> MetricRecord:
         return MetricRecord({"largest": max(float(content["metrics"]["train/loss"]) for content in contents)})
 
@@ -368,7 +418,7 @@ def test_a_function_for_metrics_gets_valid_numbers() -> None:
     fed.configure(strategy, 1, SENT, nodes=[1, 2, 3])
     replies = cohort_of({"train/loss": 1.0}, {"train/loss": 2.0}, {"train/loss": math.inf}).replies
     _, metrics = strategy.aggregate_train(1, [reply.message for reply in replies])
-    assert metrics is not None and metrics["largest"] == 2.0
+    assert metrics is not None and metrics["largest"] == math.inf
 
 
 @pytest.mark.parametrize("value", ["text", None, np.float32(1.0), {"a": 1.0}, [1.0, "x"], True])
@@ -394,19 +444,52 @@ def evaluation(*reported: tuple[Any, dict[str, Any]]) -> list[Message]:
     ]
 
 
-def test_a_client_has_at_most_the_weight_that_it_had_in_training() -> None:
-    """Claims of 10^12 examples at accuracy 1, after 10 in training."""
+KINDS = {
+    "a rule": lambda **options: FedAvg(**options),
+    "a wrapper around Flower's": lambda **options: FedLWS(FlowerFedAvg(**options)),
+    "a wrapper around ours": lambda **options: FedLWS(FedAvg(**options)),
+    "the analysis": lambda **options: NormAnalysis(FlowerFedAvg(**options)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_used_alone_the_counts_of_an_evaluation_are_those_that_clients_report(kind: str) -> None:
+    """Also of clients with other numbers of examples for training that were drawn for it in this round."""
+    replies = evaluation((1000, {"acc": 0.5}), (100, {"acc": 0.9}), (7, {"acc": 0.0}))
+    trained = cohort_of({}, {}, examples=[10, 100])
+    strategy = KINDS[kind](**fed.OPEN)
+    fed.configure(strategy, 1, SENT, nodes=[1, 2])
+    strategy.aggregate_train(1, [reply.message for reply in trained.replies])
+    want = FlowerFedAvg(**fed.OPEN).aggregate_evaluate(1, replies)
+    got = strategy.aggregate_evaluate(1, replies)
+    assert got is not None and want is not None and got["acc"] == pytest.approx(want["acc"], rel=1e-15)
+    assert [reply.num_examples for reply in strategy.last_evaluation.replies] == [1000, 100, 7]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("drawn", [[1, 2, 3], [1], []])
+def test_a_bound_on_counts_holds_for_all_clients_alike(
+    kind: str, drawn: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever was drawn for training, a claim of 10^12 examples at accuracy 1 counts as the bound says."""
     replies = evaluation(
         (10, {"local/accuracy": 0.5}), (10, {"local/accuracy": 0.5}), (10**12, {"local/accuracy": 1.0})
     )
-    trained = cohort_of({}, {}, {}, examples=[10, 10, 10])
-    for strategy in (FedAvg(**fed.OPEN), NormAnalysis(FlowerFedAvg(**fed.OPEN)), NormAnalysis(FedAvg(**fed.OPEN))):
-        assert strategy.aggregate_evaluate(1, replies)["local/accuracy"] == pytest.approx(1.0)
-        fed.configure(strategy, 1, SENT, nodes=[1, 2, 3])
-        strategy.aggregate_train(1, [reply.message for reply in trained.replies])
-        metrics = strategy.aggregate_evaluate(1, replies)
-        assert metrics is not None and metrics["local/accuracy"] == pytest.approx(2 / 3)
+    strategy = KINDS[kind](**fed.OPEN)
+    strategy.most_examples = {1: 10, 3: 10}
+    fed.configure(strategy, 1, SENT, nodes=[1, 2, 3])
+    strategy.aggregate_train(1, [fed.reply(n, {"w": np.ones(3)}, 10, {"client-id": n}) for n in drawn])
+    with caplog.at_level("WARNING", logger="flwr"):
+        got = [strategy.aggregate_evaluate(server_round, replies)["local/accuracy"] for server_round in (1, 2)]
+    assert got == pytest.approx([2 / 3, 2 / 3])
     assert replies[2].content["metrics"]["num-examples"] == 10**12  # the message is not changed
+    notes = [reply.notes for reply in strategy.last_evaluation.replies]
+    text = (
+        "1e+12 examples count as 10 (more than it can have, by its number of training examples in the roll call)"
+    )
+    assert notes == [(), (), (text,)]
+    (line,) = [r.getMessage() for r in caplog.records if "in the evaluation of client" in r.getMessage()]
+    assert line == f"round 1: in the evaluation of client 3, {text}; later ones are not logged"
 
 
 def test_the_bound_on_shares_holds_in_evaluation() -> None:
@@ -426,7 +509,7 @@ def test_evaluation_leaves_out_what_does_not_count() -> None:
         *evaluation((10, {"local/loss": 1.0}), (30, {"local/loss": 3.0}), (20, {"local/loss": -1e308})),
         fed.failure(9),
     ]
-    cohort = screen_metrics(replies, "num-examples", None)
+    cohort = screen_metrics(replies, "num-examples")
     assert cohort.left_out == {3: {"local/loss": "-1e+308 is not in [0, inf]"}}
     assert [item.node_id for item in cohort.rejected] == [9]
     for strategy in (FedAvg(**fed.OPEN), NormAnalysis(FlowerFedAvg(**fed.OPEN))):
