@@ -104,7 +104,7 @@ def is_coarse(total: Moments) -> np.ndarray:
     """
     std = np.sqrt(total.squares / np.maximum(total.count, 1.0))
     step = np.finfo(np.float32).eps * np.abs(total.mean)
-    return np.logical_and(std < FEW_STEPS * step, np.logical_or(std > 0, step > 1.0))
+    return np.asarray((std < FEW_STEPS * step) & ((std > 0) | (step > 1.0)), bool)
 
 
 def _of(values: np.ndarray, axes: tuple[int, ...]) -> Moments:
