@@ -315,8 +315,8 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
     roster.call()
     check_mini_batches(config, roster)
     if asks:
-        known, unused, medians = normalisation.pool(spec, roster.facts, roster.names)
-        for level, lines in ((WARNING, unused), (INFO, medians)):
+        known, warnings, medians = normalisation.pool(spec, roster.facts, roster.names)
+        for level, lines in ((WARNING, warnings), (INFO, medians)):
             for line in lines:
                 log(level, "%s", line)
         records.write_medians(medians)

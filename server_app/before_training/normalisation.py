@@ -16,7 +16,7 @@ import numpy as np
 from fedstride.errors import ReplyError, RunError
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.statistics.medians import LEAST, Median, median
-from fedstride.tasks.statistics.moments import Moments, normalisation, pooled
+from fedstride.tasks.statistics.moments import Moments, is_coarse, normalisation, pooled
 from fedstride.tasks.statistics.over_sites import Report, fill, medians_of, names, statistics
 
 TOO_FAR = 1000.0
@@ -24,13 +24,15 @@ TOO_FAR = 1000.0
 
 
 class PooledStatistics(NamedTuple):
-    """The statistics for `spec.with_statistics`, and a line for each client whose report is not used.
+    """The statistics for `spec.with_statistics`, and warnings.
+
+    `warnings`: a line for each client whose report is not used, and for each column that is coarse in float32.
 
     `medians`: a line for each, which says how far it can be from that of the cells themselves.
     """
 
     statistics: dict[str, list[float]]
-    unused: list[str]
+    warnings: list[str]
     medians: list[str]
 
 
@@ -64,9 +66,19 @@ def pool(
             "task.mean and task.std, one number for each column"
         )
     together = pooled([report.moments for report in usable.values()])
-    return _with_medians(
-        PooledStatistics(statistics(together, spec), lines, []), together, list(usable.values()), spec
-    )
+    of = statistics(together, spec)
+    lines += _coarse(together, columns) if "mean" in of or "target_mean" in of else []
+    return _with_medians(PooledStatistics(of, lines, []), together, list(usable.values()), spec)
+
+
+def _coarse(total: Moments, columns: Sequence[str]) -> list[str]:
+    """A line for each column whose differences are too small for its mean."""
+    return [
+        f"column {columns[at]!r} has the mean {total.mean[at]:.6g}, where numbers of float32 are about "
+        f"{np.spacing(np.float32(abs(total.mean[at]))):.3g} apart, so its differences are lost or coarse; "
+        "subtract the same number at every site: offset of the column in the data file, or days_since for a date"
+        for at in np.flatnonzero(is_coarse(total)).tolist()
+    ]
 
 
 def _with_medians(

@@ -23,9 +23,10 @@ from __future__ import annotations
 
 import codecs
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 CSV, COMMA, POINT = "csv", ",", "."
@@ -213,7 +214,23 @@ def _dates(given: Mapping[str, Any]) -> tuple[str, str, str]:
         raise ValueError(
             f"{since or until!r} is not a date: write it as in 2020-01-31, in quotation marks"
         ) from None
+    if not _is_a_day(form):
+        raise ValueError(
+            f'date = {form!r} does not say a day: it needs year, month and day, as in "%d.%m.%Y", each once, '
+            "with the codes of Python; %c, %x and %X are not allowed"
+        )
     return form, since, until
+
+
+def _is_a_day(form: str) -> bool:
+    """Whether a date that is written in this form can be read again. %c, %x and %X are other texts elsewhere."""
+    if set(re.findall("%(.)", form)) & set("cxX"):
+        return False
+    moment = datetime(2003, 11, 28, 13, 14, 15, tzinfo=UTC)
+    try:
+        return datetime.strptime(moment.strftime(form), form).date() == moment.date()
+    except (ValueError, re.error):
+        return False
 
 
 def _number(given: Mapping[str, Any], key: str, usual: float) -> float:

@@ -15,6 +15,7 @@ diagnosis = ["malignant", "benign"]
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -27,11 +28,12 @@ from ...files.toml_file import read_toml
 from ..evaluation.holdout import KEY_BYTES, key_of
 from ..forms.columns import composed
 from ..spec import Spec
-from .dictionary import FOLDERS, SOUND, AllowedCells, Dictionary
+from .dictionary import FOLDERS, NUMBER, SOUND, AllowedCells, Dictionary
 from .dictionary_file import expanded, read_columns, read_examples
 from .file_form import OF_TEXT, FileForm, read_form, without_form
 
 SUFFIX = ".toml"
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 ARRAYS = ".npz"
 COMMA_SEPARATED = (".csv", ".csv.gz")
@@ -151,6 +153,7 @@ def _described(given: Path, values: Mapping[str, Any]) -> SiteData:
         values = {**values, "columns": expanded(values["columns"])} if "columns" in values else values
         form = _form(values)
         dictionary = _dictionary(values)
+        _check_words(form, dictionary)
     except ValueError as error:
         raise ConfigError(f"{given}: {error}") from None
     if id_column and dictionary is not None and not dictionary.columns:
@@ -196,6 +199,18 @@ def _dictionary(values: Mapping[str, Any]) -> Dictionary | None:
 def _form(values: Mapping[str, Any]) -> FileForm:
     columns = values.get("columns")
     return read_form(values.get("file"), columns if isinstance(columns, dict) else {})
+
+
+def _check_words(form: FileForm, dictionary: Dictionary | None) -> None:
+    """Raise ValueError if a word of a column of numbers stands for something else than a number."""
+    for name, cells in ({} if dictionary is None else dictionary.columns).items():
+        for word, number in form.of(name).words if cells.kind == NUMBER else ():
+            if number.strip() and not _NUMBER.fullmatch(number.strip()):
+                raise ValueError(
+                    f"column {name!r}: words: {word!r} = {number!r} is not allowed: it must be a number in the "
+                    'task\'s unit, with a decimal point whatever the file has, as in words = { "<5" = "2.5" }; '
+                    "for no value, name the word in missing"
+                )
 
 
 def _is_table(path: Path, form: FileForm) -> bool:

@@ -29,7 +29,7 @@ from ..statistics.over_sites import Report
 from .checks import quoted
 from .reader_result import ReaderResult
 from .readers import folders, npz
-from .tables import table_file
+from .tables import table_file, translated
 
 FORM = "form.json"
 ARRAYS = ("x", "y", "marks")
@@ -121,7 +121,12 @@ def resolved(path: str | Path) -> Path:
 
 def _load(site: SiteData, spec: Spec) -> NodeData:
     those = files(site, spec)
-    key = {"source": str(site.path), "files": digest(those, site.path), **form(site, spec)}
+    key = {
+        "source": str(site.path),
+        "files": digest(those, site.path),
+        "cells": translated.RULE,
+        **form(site, spec),
+    }
 
     def arrays() -> dict[str, np.ndarray]:
         examples = examples_in(site, those, spec)

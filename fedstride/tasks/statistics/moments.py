@@ -24,6 +24,7 @@ from ..spec import Spec
 
 CHUNK = 2**21  # values that are in memory as float64 at a time
 LARGEST = float(np.finfo(np.float32).max)  # of a stored value, so also of a mean; then no product below overflows
+FEW_STEPS = 16  # of float32 within a standard deviation
 MOST = 2.0**53  # values of a column: whole numbers up to here are exact
 AXES = {Kind.IMAGE: (0, 2, 3), Kind.SIGNAL: (0, 2), Kind.FRAMES: (0, 1), Kind.TABLE: (0,)}
 """The dimensions over which the values of a channel, feature or column are."""
@@ -87,12 +88,23 @@ def normalisation(total: Moments) -> tuple[tuple[float, ...], tuple[float, ...]]
     """(mean, standard deviation) of each column, for a `Spec`.
 
     The standard deviation is 1 if it is below what float32 can tell apart at this mean, or if there are no values:
-    such a column becomes zero and not infinite.
+    a constant column becomes zero and not infinite. One that varies stays in its own unit, in steps of float32
+    (`is_coarse`).
     """
     std = np.sqrt(total.squares / np.maximum(total.count, 1.0))
     limits = np.finfo(np.float32)
     varies = std > np.maximum(limits.eps * np.abs(total.mean), limits.tiny)
     return tuple(total.mean.tolist()), tuple(np.where(varies, std, 1.0).tolist())
+
+
+def is_coarse(total: Moments) -> np.ndarray:
+    """Of which columns float32 loses the differences, bool (k,): they have few steps within a deviation.
+
+    Also of those that are constant at a mean where the steps are larger than 1: whether they vary is lost already.
+    """
+    std = np.sqrt(total.squares / np.maximum(total.count, 1.0))
+    step = np.finfo(np.float32).eps * np.abs(total.mean)
+    return np.asarray((std < FEW_STEPS * step) & ((std > 0) | (step > 1.0)), bool)
 
 
 def _of(values: np.ndarray, axes: tuple[int, ...]) -> Moments:

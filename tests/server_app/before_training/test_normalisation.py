@@ -106,6 +106,25 @@ def test_without_any_report_the_run_ends_with_what_to_do() -> None:
         pool(TABLE, {3: {"client-id": 3}})
 
 
+@pytest.mark.parametrize(
+    ("mean", "spread", "coarse"),
+    [
+        (1.7e9, 100.0, True),
+        (1.7e9, 1.0, True),
+        (-1e5, 0.05, True),
+        (1.7e9, 1e5, False),
+        (7.0, 0.0, False),
+        (0.0, 1e-9, False),
+    ],
+)
+def test_a_column_whose_differences_float32_loses_is_named(mean: float, spread: float, coarse: bool) -> None:
+    x, y = rows(200)
+    x[:, 0] = np.random.default_rng(1).normal(mean, spread, 200)
+    found = pool(TABLE, {k: report(x, y) for k in range(3)})
+    assert [line.startswith("column 'age' has the mean ") for line in found.warnings] == [True] * coarse
+    assert all("offset of the column in the data file, or days_since" in line for line in found.warnings)
+
+
 # ---------------------------------------------------------------- medians
 
 
@@ -127,7 +146,7 @@ def test_the_median_is_that_of_all_rows_together_and_its_error_is_said() -> None
     assert line.startswith(f"the median of column 'age' is {spec.fill[0]:.6g} ") and error < 8
     assert abs(spec.fill[0] - exact) <= error
     assert spec.fill[1:] == spec.mean[1:]  # a category has none
-    assert not found.unused and found == pool(
+    assert not found.warnings and found == pool(
         MEDIANS, {k: told(*each) for k, each in reversed([*enumerate(clients)])}
     )
 
@@ -135,7 +154,7 @@ def test_the_median_is_that_of_all_rows_together_and_its_error_is_said() -> None
 def test_a_client_with_another_unit_does_not_move_the_median() -> None:
     honest = {k: told(*rows(100, k)) for k in range(4)}
     found = pool(MEDIANS, {**honest, 7: told(*rows(100, 9, scale=1e6))})
-    assert len(found.unused) == 1 and found.statistics == pool(MEDIANS, honest).statistics
+    assert len(found.warnings) == 1 and found.statistics == pool(MEDIANS, honest).statistics
 
 
 @pytest.mark.parametrize("bins", [None, [1.0], [2.0, 5.0, 1.0, 0.0], "many"])
@@ -143,7 +162,7 @@ def test_an_invalid_report_of_bins_does_not_count(bins: object) -> None:
     good, bad = told(*rows(100)), {**told(*rows(100)), "moments.bins": bins}
     bad = {key: value for key, value in bad.items() if value is not None}
     found = pool(MEDIANS, {0: good, 1: bad})
-    assert len(found.unused) == 1 and found.statistics == pool(MEDIANS, {0: good}).statistics
+    assert len(found.warnings) == 1 and found.statistics == pool(MEDIANS, {0: good}).statistics
 
 
 def test_without_a_median_the_mean_is_taken_and_that_is_said() -> None:

@@ -48,7 +48,7 @@ def inputs(
         convert = _one_of(known, "category") if known else within(number, said.get(column.name))
         convert = _or_missing(convert) if known and may_be and may_be_unknown else convert
         allowed = column.name not in said or said[column.name].empty
-        then = "" if may_be_unknown else TASK_FILLS if allowed else SITE_ALLOWS
+        then = SITE_ALLOWS if not allowed else "" if may_be_unknown else TASK_FILLS
         values = _values(rows, column.name, convert, may_be and allowed, then)[:, None]
         if known:
             values = np.where(np.isnan(values), np.nan, values == np.arange(len(known)))
@@ -174,7 +174,7 @@ def _one_of(known: Mapping[str, float], what: str) -> Convert:
             return numbers[alike(text)]
         except KeyError:
             allowed = quoted(", ".join(known), 200)
-            words = " or ".join(f"{{ {short(text)} = {short(name)} }}" for name in list(known)[:2])
+            words = " or ".join(f"{{ {short(text)} = {short(name)} }}" for name in _likely(text, list(known)))
             raise CellError(
                 f"{what} {quoted(text)} is not allowed: it must be one of {allowed}; if it is another word for "
                 f"one, say so of its column in the data file, as in words = {words}"
@@ -184,11 +184,19 @@ def _one_of(known: Mapping[str, float], what: str) -> Convert:
     return convert
 
 
+def _likely(text: str, names: Sequence[str]) -> Sequence[str]:
+    """Those of the names for which a text may stand, as examples: two, but of 0 and 1 false and true."""
+    truth = {"0": "false", "1": "true"}.get(text)
+    return [name for name in names if name.casefold() == truth] or names[:2]
+
+
 def _or_missing(convert: Convert) -> Convert:
     def converted(text: str) -> float:
         try:
             return convert(text)
         except CellError:
+            if is_empty(text):
+                raise
             return float("nan")
 
     return converted

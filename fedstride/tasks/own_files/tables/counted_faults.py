@@ -79,13 +79,10 @@ def read(site: SiteData, spec: Spec, filled: Collection[str] = ()) -> Tolerated:
     seen = [Seen(column, _state(column, site, spec, names)) for column in asked]
     there = [column for column in seen if column.state == PRESENT]
     wanted = list(dict.fromkeys([*(column.asked.name for column in there), *([site.id] if site.id else [])]))
-    numbers = [
-        column.asked.name for column in there if not column.asked.categories or spec.target is Target.LABELS
-    ]
     said = {} if site.dictionary is None else site.dictionary.columns
     rows: list[np.ndarray] = []
     contents: list[np.ndarray] = []
-    for chunk in table_file.rows_of(site, wanted, _numbers(numbers, spec)):
+    for chunk in table_file.rows_of(site, wanted, table_file.numbers(spec)):
         for column in there:
             _convert(column, chunk, spec, said, column.asked.predicted or column.asked.name in filled)
         contents.append(stacked(chunk.digests))
@@ -123,11 +120,6 @@ def _targets(spec: Spec) -> list[tuple[str, DescribedColumn]]:
     return list(zip(spec.reading.targets, asked, strict=True))
 
 
-def _numbers(names: Sequence[str], spec: Spec) -> list[str]:
-    """The columns of numbers; those of classes, which may be numbers too, are read as words."""
-    return [name for name in names if spec.target is not Target.CLASS or name not in spec.reading.targets]
-
-
 def _state(asked: DescribedColumn, site: SiteData, spec: Spec, names: Sequence[str]) -> int:
     """Whether the site has this column, by its own file and the header of its table."""
     dictionary, origin = site.dictionary, site.form.of(asked.name)
@@ -146,7 +138,7 @@ def _convert(seen: Seen, rows: Rows, spec: Spec, said: Mapping[str, AllowedCells
     column = seen.asked
     if column.predicted and spec.target is Target.CLASS:
         convert = cells.class_of(spec.names, spec.outputs)
-    elif column.predicted and spec.target is Target.LABELS:
+    elif column.predicted and column.categories:  # of labels, and of an event
         convert = cells.label
     elif column.categories:
         convert = cells.class_of(column.categories, len(column.categories))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +15,9 @@ from .rows import SEPARATORS, RowDigests, Rows, in_chunks, positions, toml
 
 SUFFIXES = (".csv", ".csv.gz")
 COMMON = FileForm()
+SEP = re.compile("sep=(.)", re.IGNORECASE)
+"""The first line of a file that Excel made, or that is made for it."""
+
 REPAIR = (
     'write the file again, as UTF-8, or say its encoding in the data file, as in encoding = "latin-1" in [file]'
 )
@@ -70,6 +75,15 @@ def _check_header(path: Path, names: Sequence[str], *, are_wanted: bool) -> None
         )
 
 
+def _check_separator(path: Path, said: str, form: FileForm) -> None:
+    """Raises DataError if the first line of Excel, `sep=;`, names another separator; else it is skipped."""
+    if said != form.separator:
+        raise DataError(
+            f"{path}: its first line says that the separator is {said!r}, but here it is {form.separator!r}: "
+            f"write separator = {toml(said)} in [file] of the data file, or remove the line"
+        )
+
+
 def columns_in(path: Path, form: FileForm = COMMON) -> list[str]:
     """The names of all columns. Raises DataError as `read` does."""
     return _opened(path, form)[0]
@@ -80,6 +94,11 @@ def _opened(path: Path, form: FileForm) -> tuple[list[str], Iterator[tuple[int, 
     rows = csv_rows.rows(
         path, REPAIR, separator=form.separator, encoding=form.encoding,
     )  # fmt: skip
+    first = next(rows, None)
+    if first is not None and (said := SEP.fullmatch(form.separator.join(first[1]))):
+        _check_separator(path, said[1], form)
+    elif first is not None:
+        rows = itertools.chain([first], rows)
     _, header = (0, list(form.header)) if form.header else next(rows, (0, None))
     if header is None:
         raise DataError(f"{path} is empty: its first row must have the names of the columns")

@@ -30,11 +30,18 @@ _DATE = re.compile(
 _SAID = re.compile(r"(?P<cell>.*) \(in this file, decimal = '(?P<decimal>.)'(?:, thousands = .*)?\)", re.DOTALL)
 _SAID_DATE = re.compile(r"(?P<cell>.*) \(in this file, date = (?P<form>.*)\)", re.DOTALL)
 DATES = (
-    "%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%d.%m.%y", "%d/%m/%y", "%m/%d/%y",
-    "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%d.%m.%Y %H:%M",
+    "%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%d.%m.%y", "%d/%m/%y", "%m/%d/%y",
+    "%d-%m-%y", "%m-%d-%y", "%y-%m-%d",
 )  # fmt: skip
-"""The usual forms of dates."""
+TIMES = tuple(
+    f"{mark}{time}{zone}"
+    for mark in " T"
+    for time in ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
+    for zone in ("", "%z", " %z")
+)
+"""The usual forms of dates, and of what may stand behind them."""
 
+LONGEST_DATE = len("2020-01-31")
 MOST_SHOWN = 12
 """Characters of a unit or of a word that a message names."""
 
@@ -87,7 +94,11 @@ def no_number(text: str) -> str:
     """
     if said := _SAID_DATE.fullmatch(text):
         forms = _date_forms(said["cell"])
-        change = f"say date = {forms} of its column in the data file" if forms else "write it so"
+        change = (
+            f"if all dates of the column are as this one, say date = {forms} of its column in the data file"
+            if forms
+            else "write it so"
+        )
         no_value = f"missing = [{short(said['cell'])}] of its column"
         return (
             f"{quoted(said['cell'])} is no date of the form date = {said['form']}, as the data file says of this "
@@ -98,7 +109,10 @@ def no_number(text: str) -> str:
 
 def _date_forms(text: str) -> str:
     """The usual forms of dates that a text has, as a data file says them; empty if it has none."""
-    return " or ".join(f'"{form}"' for form in DATES if _is_date(text.strip(), form))
+    text = text.strip()
+    behind = ("",) if len(text) <= LONGEST_DATE else TIMES
+    forms = (f"{day}{time}" for day in DATES for time in behind)
+    return " or ".join(f'"{form}"' for form in forms if _is_date(text, form))
 
 
 def _is_date(text: str, form: str) -> bool:
@@ -123,10 +137,20 @@ def what_to_say(text: str) -> str:
         return _unit_to_say(said["cell"], said["decimal"]) or what_to_say(said["cell"])
     text = _bare(text)
     if _COMPARED.match(text):
-        return 'say what such a cell stands for, as in words = { "<5" = "2.5" } or missing = ["<5"] of its column'
+        return (
+            'say what such a cell stands for, as in words = { "<5" = "2.5" } or missing = ["<5"] of its column; '
+            "the number in words is in the task's unit, with a decimal point"
+        )
     if _DATE.fullmatch(text):
-        form = _date_forms(text) or f'"{DATES[0]}"'
-        return f'if it is a date, say so of its column, as in {{ date = {form}, days_since = "2020-01-01" }}'
+        forms = _date_forms(text)
+        if not forms:
+            return (
+                "if it is a date, say in date of its column in the data file how it is written, with %Y, %m and %d"
+            )
+        years = "; %y is a year from 1969 to 2068" if "%y" in forms else ""
+        return (
+            f'if it is a date, say so of its column, as in {{ date = {forms}, days_since = "2020-01-01" }}{years}'
+        )
     ways = list(dict.fromkeys(_ways(text)))
     if ways:
         return f"if it is a number, say in [file] of the data file {' or '.join(ways)}"

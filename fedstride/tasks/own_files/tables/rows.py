@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from ....errors import DataError, nearest
 from ...evaluation.holdout import digest_of
@@ -22,7 +24,8 @@ CHUNK = 4096  # rows that are in memory as text at a time
 class Rows:
     """Some rows: the cells of each wanted column, and for each row its number in the file; `unit` says of what.
 
-    `digests`: of each whole row, whatever columns are wanted.
+    `digests`: of each whole row, whatever columns are wanted. `stored`: the types of columns that the file stores
+    as numbers; the others are text. `written`: the cells as they are in the file, where `cells` are translated.
     """
 
     source: Path
@@ -30,13 +33,24 @@ class Rows:
     numbers: Sequence[int]
     cells: Mapping[str, Sequence[str]]
     digests: Sequence[bytes]
+    stored: Mapping[str, type[np.generic]] = field(default_factory=dict)
+    written: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def error(self, position: int, column: str, what: str) -> DataError:
-        """The error for a cell of the row at this position."""
-        return DataError(f"{self.source}, {self.unit} {self.numbers[position]}, column {quoted(column)}: {what}")
+        """The error for a cell of the row at this position, with what the file has there if it is translated."""
+        where = f"{self.source}, {self.unit} {self.numbers[position]}, column {quoted(column)}"
+        return DataError(f"{where}: {what}{self._in_the_file(position, column, what)}")
+
+    def _in_the_file(self, position: int, column: str, what: str) -> str:
+        cell = self.cells[column][position].strip() if column in self.cells else ""
+        before = self.written[column][position].strip() if column in self.written else cell
+        is_shown = quoted(before) in what or f"{before} (in this file" in what
+        as_it_was = "" if before == cell or is_shown else f"; the file has {quoted(before)} there"
+        of_bool = self.stored.get(column) is np.bool_
+        return as_it_was + ("; true is 1 and false is 0 in this column of Parquet" if of_bool else "")
 
 
 IN_A_FILE = (

@@ -28,6 +28,8 @@ from .translated import Read, translated
 SUFFIXES = (*csv_file.SUFFIXES, *parquet_file.SUFFIXES)
 
 
+NOTHING: Mapping[str, AllowedCells] = {}
+
 OF_A_SPREADSHEET = (".xlsx", ".xls", ".xlsm", ".ods")
 OF_TEXT = (".tsv", ".tab", ".txt", ".data", ".dat")
 
@@ -55,7 +57,7 @@ def read(site: SiteData, spec: Spec) -> ReaderResult:
     ConfigError if the task does not name its columns.
     """
     wanted = list(dict.fromkeys([*inputs_of(spec), *_targets(spec), *([site.id] if site.id else [])]))
-    parts = list(_converted(rows_of(site, wanted, _numbers(spec)), spec, site))
+    parts = list(_converted(rows_of(site, wanted, numbers(spec)), spec, site))
     if not parts:
         raise DataError(f"{site.path} contains no examples: it has no rows")
     x, y, rows, contents = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -71,16 +73,18 @@ def inputs_of(spec: Spec) -> list[str]:
 
 def unlabelled(site: SiteData, spec: Spec) -> Iterator[tuple[np.ndarray, Rows]]:
     """The examples in some thousands of rows at a time, without targets, and the rows. See `examples`."""
-    return ((examples(rows, spec), rows) for rows in rows_of(site, inputs_of(spec), _numbers_of_examples(spec)))
+    said = {} if site.dictionary is None else site.dictionary.columns
+    chunks = rows_of(site, inputs_of(spec), _numbers_of_examples(spec))
+    return ((examples(rows, spec, said), rows) for rows in chunks)
 
 
-def examples(rows: Rows, spec: Spec) -> np.ndarray:
+def examples(rows: Rows, spec: Spec, said: Mapping[str, AllowedCells] = NOTHING) -> np.ndarray:
     """The examples in these rows, to be predicted: a category that the task does not know is a missing one.
 
-    Raises DataError, with the place, for other cells that are not allowed, and for empty ones and unknown
-    categories if the task has no missing cells.
+    `said`: what a site's data file says of its columns. Raises DataError, with the place, for other cells that are
+    not allowed, and for empty ones and unknown categories if the task has no missing cells.
     """
-    return _inputs(rows, spec, {}, may_be_unknown=True)
+    return _inputs(rows, spec, said, may_be_unknown=True)
 
 
 def faults(site: SiteData) -> tuple[int, int, list[str]]:
@@ -132,9 +136,9 @@ def rows_of(site: SiteData, wanted: Sequence[str], numbers: Collection[str]) -> 
     return translated(_reader(site.path, site.form), site.path, wanted, site.form, numbers)
 
 
-def _numbers(spec: Spec) -> list[str]:
-    """The columns of numbers: of the examples, and targets that are values or labels."""
-    targets = [] if spec.target is Target.CLASS else list(spec.reading.targets)
+def numbers(spec: Spec) -> list[str]:
+    """The columns of numbers: of the examples, and the targets, unless they are classes with names."""
+    targets = [] if spec.target is Target.CLASS and spec.names else list(spec.reading.targets)
     return [*_numbers_of_examples(spec), *targets]
 
 
