@@ -239,6 +239,22 @@ class Cohort:
         used = self.selections[name].used
         return used if fact(name).pool is None else numbers(name, used)
 
+    def reported_metrics(self) -> list[dict[str, Any]]:
+        """For each client what it reports, and the number of examples that counts.
+
+        In place of bins of scores is the figure of the client alone; without one, nothing.
+        """
+        found = [dict(reply.metrics) for reply in self.replies]
+        for name in self.selections:
+            if fact(name).pool is not None:
+                figures = self._valid(name)
+                for place, metrics in enumerate(found):
+                    metrics.pop(name, None)
+                    metrics |= {name: figures[place]} if place in figures else {}
+        return [
+            {**metrics, self.count_key: r.num_examples} for metrics, r in zip(found, self.replies, strict=True)
+        ]
+
     def completed_metrics(self) -> list[dict[str, Any]]:
         """For each client the same metrics, all valid, for a strategy that reads each client's.
 

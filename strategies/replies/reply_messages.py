@@ -23,16 +23,15 @@ def messages_of(
 ) -> list[Message]:
     """Its messages for a strategy that is not ours: plain ones, whose arrays and metrics all have the same keys.
 
-    With `as_reported` the metrics are those that each client reported, with the number of examples that counts,
-    and its other records are there too: config records, and in an evaluation records of arrays.
+    With `as_reported` the metrics are those that each client reported (`Cohort.reported_metrics`), and its other
+    records are there too: config records, and in an evaluation records of arrays.
 
     They can be changed. `kept`: the names of records that stay in them in addition to the model and the metrics;
     `read`: the arrays that are in them as rules get them (`plain`), and not as the clients sent them.
     """
     replies = cohort.replies
     if as_reported:
-        key = cohort.count_key
-        told = [{**reply.metrics, key: reply.num_examples} for reply in replies]
+        told = cohort.reported_metrics()
         clean = [_clean(reply, each, replies[0], kept, read) for reply, each in zip(replies, told, strict=True)]
         return [_with_others(message, reply) for message, reply in zip(clean, replies, strict=True)]
     metrics = cohort.completed_metrics()

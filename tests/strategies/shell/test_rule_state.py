@@ -83,7 +83,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("field", Kept._fields)
-@pytest.mark.parametrize("value", BAD, ids=repr)
+@pytest.mark.parametrize("value", BAD, ids=lambda value: type(value).__name__)
 def test_what_cannot_be_stored_is_refused_in_the_round_that_made_it(field: str, value: Any) -> None:
     class Mine(FedAvg):
         State = Kept

@@ -38,8 +38,8 @@ def inputs(
 
     Then one for each indicator of missing cells. `said`: what the site's data file says of its columns. Numbers of
     an empty cell that may be missing are NaN, and so are those of a category that is not known, if it may be
-    unknown and missing. Raises DataError, with file, line and column, for another empty cell, another category,
-    and text that is not a number.
+    unknown and missing: then the task alone decides which cells may be empty. Raises DataError, with file, line and
+    column, for another empty cell, another category, and text that is not a number.
     """
     blocks = []
     for column in reading.parsed:
@@ -47,7 +47,7 @@ def inputs(
         known = {name: float(index) for index, name in enumerate(column.categories)}
         convert = _one_of(known, "category") if known else within(number, said.get(column.name))
         convert = _or_missing(convert) if known and may_be and may_be_unknown else convert
-        allowed = column.name not in said or said[column.name].empty
+        allowed = may_be_unknown or column.name not in said or said[column.name].empty
         then = SITE_ALLOWS if not allowed else "" if may_be_unknown else TASK_FILLS
         values = _values(rows, column.name, convert, may_be and allowed, then)[:, None]
         if known:
