@@ -40,6 +40,21 @@ def check_state(state: Any, who: str) -> None:
         found = type(state).__name__
         raise RunError(f"{who} returns a state that is a {found}; it must be its State, a NamedTuple")
     _check(state._asdict(), who)
+    for field in _texts_for_numbers(type(state), state._asdict()):
+        raise RunError(f"{who}: {field!r} of its state is a text, and its annotation says a number")
+
+
+NUMBERS = ("int", "float", "bool", int, float, bool)
+"""Annotations of a number, as they are and as texts."""
+
+
+def _texts_for_numbers(kind: type, values: Mapping[str, Any]) -> list[str]:
+    """The fields that are texts, and numbers by their annotation."""
+    annotations = getattr(kind, "__annotations__", {})
+    texts = [field for field, value in values.items() if isinstance(value, str)]
+    # A NamedTuple of a module with postponed annotations has them as ForwardRef.
+    named = {field: getattr(annotations.get(field), "__forward_arg__", annotations.get(field)) for field in texts}
+    return [field for field in texts if named[field] in NUMBERS]
 
 
 def _check(values: Mapping[str, Any], who: str) -> None:
@@ -98,11 +113,16 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unpack(kind: type[S], flat: Mapping[str, Any]) -> S:
-    """The state that `pack` turned into a dict, each value with its type. Raises KeyError if one is missing."""
+    """The state that `pack` turned into a dict, each value with its type.
+
+    Raises KeyError if one is missing, and TypeError for a text where the annotation says a number.
+    """
     defaults: Mapping[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
     stored = nested(flat, kind._fields)  # type: ignore[attr-defined]
     optional = {field: None for field, default in defaults.items() if default is None}
     values = optional | stored
+    for field in _texts_for_numbers(kind, values):
+        raise TypeError(f"{field} is a text, and must be a number")
     return kind(**{field: values[field] for field in defaults})
 
 

@@ -68,6 +68,22 @@ def test_a_number_of_numpy_comes_back_as_pythons(value: Any) -> None:
     assert_same(unpack(Kept, through_json(pack(Kept(count=value)))).count, value.item())
 
 
+class Numbers(NamedTuple):
+    whole: int = 0
+    share: float = 0.0
+    flag: bool = False
+
+
+@pytest.mark.parametrize("field", Numbers._fields)
+def test_a_text_is_no_number(field: str) -> None:
+    with pytest.raises(
+        RunError, match=f"a rule: '{field}' of its state is a text, and its annotation says a number"
+    ):
+        pack(Numbers(**{field: "many"}))
+    with pytest.raises(TypeError, match=f"{field} is a text"):
+        unpack(Numbers, {**pack(Numbers()), field: "many"})
+
+
 BAD = [
     [1.0],
     (1, 2),

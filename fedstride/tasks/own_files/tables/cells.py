@@ -38,8 +38,8 @@ def inputs(
 
     Then one for each indicator of missing cells. `said`: what the site's data file says of its columns. Numbers of
     an empty cell that may be missing are NaN, and so are those of a category that is not known, if it may be
-    unknown and missing: then the task alone decides which cells may be empty. Raises DataError, with file, line and
-    column, for another empty cell, another category, and text that is not a number.
+    unknown and missing: then the task alone decides which cells may be empty. Raises DataError, with file, line
+    and column, for another empty cell, another category, and text that is not a number.
     """
     blocks = []
     for column in reading.parsed:
