@@ -13,6 +13,7 @@ from inspect import signature
 from typing import Any
 
 from flwr.app import Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from flwr.serverapp.strategy import Strategy
 
 from fedstride.flower.strategy_internals import AVERAGES_METRICS, READS_METRICS, chain
@@ -29,11 +30,12 @@ def needs_completed(strategy: Strategy) -> bool:
         return True
     if all(type(inner).__module__.startswith("flwr.") for inner in chain(strategy)):
         return True
-    return not all(_can_skip_check(inner) for inner in inside if hasattr(inner, CHECK))
+    return not all(_can_skip_check(inner) for inner in inside if isinstance(inner, FlowerFedAvg))
 
 
 def _can_skip_check(strategy: Any) -> bool:
-    return "validate" in signature(getattr(strategy, CHECK)).parameters
+    """Whether Flower's check that all report the same metrics can be left out: not in its first versions."""
+    return hasattr(strategy, CHECK) and "validate" in signature(getattr(strategy, CHECK)).parameters
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from strategies.replies.figures import agreed, combine, form_of, numbers, select
 from strategies.replies.reply_messages import messages_of
 from strategies.replies.screening import screen, screen_metrics
 from strategies.replies.screening_settings import Screening
+from strategies.shell.reported_metrics import CHECK
 from strategies.shell.stack import RoundResult
 
 SENT = {"w": np.zeros(3)}
@@ -315,6 +316,7 @@ def test_the_strategy_inside_gets_a_valid_number_from_each_client() -> None:
     assert all(list(each) == ["num-examples", "client-id", "train/loss", "curve"] for each in metrics)
 
 
+@pytest.mark.skipif(not hasattr(FlowerFedAvg, CHECK), reason="this version of Flower always compares the metrics")
 @fed.PROPERTY
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), fed.numbers(False), max_size=4), min_size=1, max_size=4))
 def test_a_users_strategy_sees_what_was_reported_and_the_figures_are_valid(reported: list[dict[str, Any]]) -> None:
@@ -379,7 +381,7 @@ def test_a_users_function_gets_what_valid_clients_reported_and_their_records(mak
         assert list(map(repr, function.seen)) == list(map(repr, want))
         assert function.names == ["c1", "c2", "c3", "c4"]
     for each in (strategy, *getattr(strategy, "nested", list)()):  # nothing is left behind
-        assert "_check_and_log_replies" not in vars(each)
+        assert CHECK not in vars(each)
         assert getattr(each, "train_metrics_aggr_fn", train) is train
 
 
