@@ -63,7 +63,10 @@ def same(table: pd.DataFrame, names: list[str], cells: Mapping[tuple[Any, ...], 
     [
         ({"strategy": ["fedavg", "fednnnn"], "seeds": [4, 7]}, ["strategy=fedavg,fednnnn", "--seeds", "4,7"]),
         ({"strategy": "fedavg", "seeds": [2], "folds": 2}, ["strategy=fedavg", "--seeds", "2", "--folds", "2"]),
-        ({"client.lr": [0.03, 0.1], "seeds": (1,)}, ["client.lr=0.03,0.1", "--seeds", "1"]),
+        (
+            {"strategy": "fednnnn", "strategy.beta": [0.5, 0.9], "seeds": (1,)},
+            ["strategy=fednnnn", "strategy.beta=0.5,0.9", "--seeds", "1"],
+        ),
     ],
 )
 def test_it_has_the_numbers_of_the_command(

@@ -94,7 +94,7 @@ def read(site: SiteData, spec: Spec, filled: Collection[str] = ()) -> Tolerated:
     unnamed = _unnamed(site, names, [column.asked.name for column in seen])
     refusal = _refusal(site, spec) if no_table_of(seen) else []
     lines = [*refusal, *_lines(seen), *_line_of_columns(unnamed)]
-    return Tolerated(examples, seen, len(unnamed), lines)
+    return Tolerated(examples, seen, _that_runs_may_name(site, unnamed), lines)
 
 
 def no_table_of(seen: Sequence[Seen]) -> bool:
@@ -185,10 +185,16 @@ def _arrays(seen: Sequence[Seen], spec: Spec, count: int) -> tuple[np.ndarray, n
 
 
 def _unnamed(site: SiteData, names: Collection[str], named: Collection[str]) -> list[str]:
-    """The columns that the message does not name, and that is not the one of ids: of those that runs may name."""
+    """The columns of the file that the message does not name, and that is not the one of ids."""
     taken = {_in_file(site.form, name) for name in (*named, *([site.id] if site.id else []))}
-    allowed = names if site.dictionary is None else [_in_file(site.form, name) for name in site.dictionary.columns]
-    return [name for name in names if name in allowed and name not in taken]
+    return [name for name in names if name not in taken]
+
+
+def _that_runs_may_name(site: SiteData, names: Collection[str]) -> int:
+    """How many of these columns of the file are in the data file: others do not exist for runs."""
+    if site.dictionary is None:
+        return len(names)
+    return len({_in_file(site.form, name) for name in site.dictionary.columns}.intersection(names))
 
 
 def _in_file(form: FileForm, column: str) -> str:

@@ -288,3 +288,16 @@ def test_of_a_table_without_a_header_no_cell_leaves_the_site(tmp_path: Path, tex
 
 def test_a_table_without_some_columns_of_examples_can_be_read(tmp_path: Path) -> None:
     assert said(tmp_path / "x.csv", rows().drop(columns=["age", "sex"])).description.readable
+
+
+def test_columns_that_the_data_file_does_not_name_are_not_counted(tmp_path: Path) -> None:
+    """They do not exist for runs; the site's own log names them."""
+    allowed = {name: column for name, column in DICTIONARY.columns.items() if name != "crp"}
+    spec = replace(
+        SPEC, inputs=Inputs(Kind.TABLE, (3,)), reading=replace(SPEC.reading, columns=("age", "sex=f|m"))
+    )
+    table = rows().assign(ward="a", bed=3)
+    for columns, count in ((DICTIONARY.columns, 1), (allowed, 0)):
+        found = said(tmp_path / "x.csv", table, spec, keep=False, dictionary=replace(DICTIONARY, columns=columns))
+        assert found.description.unnamed == count
+        assert any("columns that the run does not name: " in line and "'ward'" in line for line in found.lines)
