@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from logging import WARNING
 from typing import Any
 
@@ -98,7 +99,7 @@ class Foreign(Core):
         read = () if isinstance(self.strategy, Shell) else _unknown_to_flower(sent, held_of(sent))
         returns, completed = self.own_expected().returns, needs_completed(self.strategy)
         messages = messages_of(cohort, returns, read, as_reported=not completed)
-        other = messages_of(cohort, returns, read, as_reported=completed)
+        other = partial(messages_of, cohort, returns, read, as_reported=completed)
         try:
             with both_kinds(self.strategy, "train_metrics_aggr_fn", messages, other, completed=completed):
                 record, metrics = self.strategy.aggregate_train(server_round, messages)
@@ -121,7 +122,8 @@ class Foreign(Core):
     @override
     def aggregate_evaluation(self, server_round: int, cohort: Cohort) -> MetricRecord | None:
         completed = needs_completed(self.strategy)
-        messages, other = (messages_of(cohort, as_reported=each) for each in (not completed, completed))
+        messages = messages_of(cohort, as_reported=not completed)
+        other = partial(messages_of, cohort, as_reported=completed)
         with both_kinds(self.strategy, "evaluate_metrics_aggr_fn", messages, other, completed=completed):
             return self.strategy.aggregate_evaluate(server_round, messages)
 

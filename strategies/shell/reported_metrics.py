@@ -40,14 +40,23 @@ def _can_skip_check(strategy: Any) -> bool:
 
 @contextmanager
 def both_kinds(
-    strategy: Strategy, function: str, given: Sequence[Message], other: Sequence[Message], *, completed: bool
+    strategy: Strategy,
+    function: str,
+    given: Sequence[Message],
+    other: Callable[[], Sequence[Message]],
+    *,
+    completed: bool,
 ) -> Iterator[None]:
     """While it aggregates the `given` messages, its metrics function gets those that it needs.
 
-    `function`: the name of the attribute. `completed`: whether `given` have the completed metrics and `other` the
-    reported ones, or the other way round.
+    `function`: the name of the attribute. `completed`: whether `given` have the completed metrics and `other`
+    makes those with the reported ones, or the other way round. They have a copy of each model, so they are made
+    only for a function that needs them.
     """
-    instead = {id(one.content): two.content for one, two in zip(given, other, strict=True)}
+
+    def instead() -> dict[int, RecordDict]:
+        return {id(one.content): two.content for one, two in zip(given, other(), strict=True)}
+
     with ExitStack() as after:
         for inner in (each for each in chain(strategy) if not isinstance(each, Shell)):
             own = vars(inner).get(function)
@@ -62,8 +71,9 @@ def both_kinds(
 
 def _called(
     function: Callable[[list[RecordDict], str], MetricRecord],
-    instead: dict[int, RecordDict],
+    instead: Callable[[], dict[int, RecordDict]],
     contents: Sequence[RecordDict],
     key: str,
 ) -> MetricRecord:
-    return function([instead.get(id(content), content) for content in contents], key)
+    others = instead()
+    return function([others.get(id(content), content) for content in contents], key)
