@@ -108,6 +108,7 @@ class Federation:
     second: Second | None = None  # a model that is measured beside the initial one
     asks_membership: bool = False  # whether the last evaluation asks for a membership test
     oldest_round: Callable[[int], int | None] = lambda client: None  # see `Records.oldest_round`
+    ends: Callable[[Row], bool] = lambda row: False  # whether a round with this row is the last: it is measured
 
     def rounds(self, start: Round | None, initial: ArrayRecord) -> Iterator[Round]:
         """Execute the rounds; yields each round after the observers were called.
@@ -159,13 +160,17 @@ class Federation:
         seconds = {"seconds/train": trained - started, "seconds/aggregate": time.perf_counter() - trained}
 
         current = last.arrays if model is None else model
-        figures, evaluation, silent = self._evaluations(server_round, current, cohort, list(asked.replies))
+        row: Row = {"round": server_round, "clients": len(cohort), **known_names(dict(metrics or {}))}
+        row = with_names(row, self.roster.label)
+        figures: Row = {}
+        evaluation: Cohort | None = None
+        silent: set[int] = set()
+        if is_due(server_round, self.config) or self.ends(row | self._decision(len(asked.messages), cohort, None)):
+            figures, evaluation, silent = self._evaluations(server_round, current, cohort, list(asked.replies))
         clients = rows_of_clients(
             server_round, asked.messages, asked.replies, cohort, self.roster, asked.wait.reason, evaluation
         )
         self.roster.close(server_round, mute={*asked.wait.mute, *silent}, used=used)
-        row: Row = {"round": server_round, "clients": len(cohort), **known_names(dict(metrics or {}))}
-        row = with_names(row, self.roster.label)
         row["screening/missing"] = len(asked.messages) - len(asked.replies)
         row |= figures
         if evaluation is not None and evaluation.left_out:
@@ -218,12 +223,10 @@ class Federation:
     def _evaluations(
         self, server_round: int, model: ArrayRecord, trained: Cohort, answering: Sequence[int]
     ) -> tuple[Row, Cohort | None, set[int]]:
-        """The figures of the server's and the clients' evaluation, if they are due in this round.
+        """The figures of the server's and the clients' evaluation.
 
         And the valid replies of the clients, and the clients that did not reply.
         """
-        if not is_due(server_round, self.config):
-            return {}, None, set()
         figures = self._evaluation(model, server_round)
         if not (self.config.evaluate_clients and answering):  # as in `_train`
             return figures, None, set()

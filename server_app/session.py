@@ -207,7 +207,6 @@ def run(
     """Train on the clients of `grid`. The status file in the run's folder records how the run ended.
 
     `evaluate`: computes the figures of `prepared.evaluation`; by default that itself, in this process.
-
     `on_folder` is called with the run's folder before any client gets a message. `stopped_by` says who ended the
     run with SIGINT. `tell` gets what happens in rounds (`progress.py`). `word`: the word of a new run, if it was
     signed. `audit`: a membership test where the rows are, for the model card; without it, the smallest site is
@@ -243,6 +242,7 @@ def run(
                 second=prepared.second,
                 asks_membership=audit is None,
                 oldest_round=records.oldest_round,
+                ends=lambda row: _reason_to_stop(config, [*records.rows, row]) is not None,
             )
             done = 0 if records.last is None else records.last.number
             labels = [roster.label(client) for client in sorted(roster.facts)]

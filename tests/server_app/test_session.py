@@ -204,6 +204,15 @@ def test_evaluation_every_few_rounds(tmp_path: Path) -> None:
     assert [row["round"] for row in rows if "test/accuracy" in row] == [0, 2, 3]
 
 
+@pytest.mark.slow
+def test_a_run_that_ends_early_measures_its_last_model(tmp_path: Path) -> None:
+    given = ("evaluate_every=4", "best=train/loss", "target=100", "seed=3")
+    ended = play(tmp_path, *given, "rounds=3", "name=ended").rows
+    assert [row["round"] for row in ended if "test/accuracy" in row] == [0, 1]
+    whole = play(tmp_path, "evaluate_every=1", "rounds=1", "seed=3", "name=whole").rows
+    assert ended[-1]["test/accuracy"] == whole[-1]["test/accuracy"]
+
+
 # ---------------------------------------------------------------- bad clients, bad requests
 
 
