@@ -319,6 +319,8 @@ class Records:
             "best": best,
             "seed": self.config.seed,
             "subset": data.load(self.config.task).subset or None,  # of the published data, in words
+            "data": data.digest(self.config.task),  # of the examples on this machine
+            "rows": sum(site.rows or 0 for site in self.card.sites) or None,  # that the clients trained on
             "figures": described(self.config.task.metrics),
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(self._started)),
             "seconds": {"total": time.time() - self._started, **seconds},

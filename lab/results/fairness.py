@@ -1,4 +1,4 @@
-"""Remarks on methods in one setting that cannot be compared directly: other budgets, other weights of clients."""
+"""Remarks on runs in one setting that cannot be compared directly: other data, budgets, weights of clients."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def fairness(groups: Sequence[Group], metric: str = "", *, counts_evaluations: b
     return [
         *_for_each_setting(groups, _budget, _budgets),
         *_for_each_setting(groups, _weighting, _weightings),
+        *_data(groups),
         *_lengths(groups),
         *(_evaluations(groups) if counts_evaluations and metric.startswith(EVALUATED) else []),
     ]
@@ -44,6 +45,24 @@ def _by_setting(groups: Sequence[Group]) -> dict[str, list[Run]]:
     for run_group in groups:
         runs.setdefault(run_group.setting, []).extend(run_group.runs)
     return runs
+
+
+def _data(groups: Sequence[Group]) -> list[str]:
+    """A remark on each setting whose runs say that they had different data: a file or a site has changed."""
+    remarks = []
+    for setting, runs in _by_setting(groups).items():
+        digests = {run.status["data"] for run in runs if run.status.get("data")}
+        rows = sorted({run.status["rows"] for run in runs if run.status.get("rows") and _trains_all_rows(run)})
+        if len(digests) > 1:
+            remarks.append(f"{setting}: the runs had {len(digests)} different versions of the data of their task")
+        if len(rows) > 1:
+            remarks.append(f"{setting}: the clients of the runs had {rows[0]} to {rows[-1]} rows, not the same data")
+    return remarks
+
+
+def _trains_all_rows(run: Run) -> bool:
+    """Whether the rows of a run are those of all clients, each of which has its own file."""
+    return run.config.partition.name == "own" and run.config.cohort_size == run.config.clients
 
 
 def _lengths(groups: Sequence[Group]) -> list[str]:

@@ -62,6 +62,8 @@ STATUS: dict[str, Holds] = {
     "started": _is_text,
     "seed": is_number,
     "subset": _is_text,
+    "data": _is_text,
+    "rows": is_number,
     "figures": _mapping(lambda value: isinstance(value, dict) and all(map(_is_text, value.values()))),
     "final": _mapping(lambda value: is_number(value) or isinstance(value, list)),
     "best": _mapping(is_number),

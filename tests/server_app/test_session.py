@@ -118,6 +118,7 @@ def test_a_run_writes_its_folder(tmp_path: Path) -> None:
     status = json.loads((folder / "status.json").read_text())
     assert status["state"] == "completed"
     assert (status["rounds"], status["subset"]) == (2, None)
+    assert len(status["data"]) == 64 and status["rows"] == 4_000
     assert status["versions"]["flwr"].startswith("1.39")
     given = compose([*_given(folder), "rounds=2", "strategy=fednnnn"])
     decided = {"best": "test/accuracy", "test_set": True, "evaluate_clients": False, "holdout": 0.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,33 @@ def test_runs_of_other_lengths_have_a_remark_and_no_verdict_at_a_target(tmp_path
         (verdict,) = verdicts(runs, METRIC, statistic)
         assert verdict.text.startswith("No verdict in ") and "5 runs ended at the target" in verdict.text
         assert verdict.n == 3
+
+
+OWN = ("partition=own", "clients=3", "fraction=1")
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "remark"),
+    [
+        ((), [{"data": "a"}, {"data": "a"}], ""),
+        ((), [{"data": "a"}, {}], ""),  # older runs say nothing
+        ((), [{"data": "a"}, {"data": "b"}], "the runs had 2 different versions of the data of their task"),
+        ((), [{"rows": 10}, {"rows": 11}], ""),  # of a partition with a share that no client gets
+        (OWN, [{"rows": 10}, {"rows": 11}], "the clients of the runs had 10 to 11 rows, not the same data"),
+        (OWN, [{"rows": 10}, {"rows": 10}], ""),
+        ((*OWN, "fraction=0.5"), [{"rows": 10}, {"rows": 11}], ""),  # another seed asks other clients
+    ],
+)
+def test_runs_on_other_data_have_a_remark(
+    tmp_path: Path, given: tuple[str, ...], said: list[dict[str, object]], remark: str
+) -> None:
+    runs = [
+        replace(made, status={**made.status, **more})
+        for seed, more in enumerate(said, start=1)
+        for made in [run(tmp_path, [0.5], "rounds=1", f"seed={seed}", *given)]
+    ]
+    found = [line.split(": ", 1)[1] for line in compare(runs, METRIC).remarks]
+    assert found == ([remark] if remark else [])
 
 
 def test_runs_that_ended_by_patience_have_the_remark_and_a_verdict(tmp_path: Path) -> None:
