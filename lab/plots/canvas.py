@@ -93,7 +93,7 @@ def _draw_lines(axes: Axes, panel: LinePanel, *, last: bool) -> None:
     above = panel.above()
     for name, band in panel.bands.items():
         if band is not None:
-            end = f": {_number(band.mean[-1], panel)}" if last else ""
+            end = _last(band, panel) if last else ""
             colour, dashes = panel.look(name)
             look = style(dashes, len(band.x), colour, above[name])
             _draw_band(axes, band, shown(name, LONGEST_LABEL) + end, look)
@@ -109,6 +109,11 @@ def _draw_lines(axes: Axes, panel: LinePanel, *, last: bool) -> None:
         axes.axhline(0.0, color="k", linewidth=0.7)
     for mark in panel.marks:
         axes.axvline(mark, color="k", linestyle=":", linewidth=1)
+
+
+def _last(band: Band, panel: LinePanel) -> str:
+    """The end of a line for the legend, with its place if that is not the end of all seeds."""
+    return f": {_number(band.mean[-1], panel)}" + ("" if band.whole else f" at {band.x[-1]:.4g}")
 
 
 def _number(value: float, panel: LinePanel) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fedstride.figures.metrics import fact, shown, with_unit
 from server_app.records.row_values import Row, total
@@ -101,7 +102,7 @@ def _moved(band: Band, group: Group, x: str) -> Band:
     """The band against the mean over seeds of what is spent after the same round."""
     spent = [_sums(run.rows, *SPENT[x][1:]) for run in group.runs]
     at = [sum(sums.get(number, 0.0) for sums in spent) / len(spent) for number in band.x]
-    return Band(at, band.mean, band.low, band.high, band.n)
+    return replace(band, x=at)
 
 
 def _sums(rows: Sequence[Row], keys: Sequence[str], factor: float) -> dict[float, float]:

@@ -30,6 +30,7 @@ class Band:
     low: list[float]
     high: list[float]
     n: int
+    whole: bool = True  # False: a seed has values of later rounds, which are not shown
 
 
 class Look(NamedTuple):
@@ -152,7 +153,8 @@ def over_rounds(seeds: Sequence[Sequence[Row]], key: str, factor: float = 1.0) -
         return None
     table = np.array([[by_round[number] for number in rounds] for by_round in values], dtype=np.float64)
     mean, low, high = (fold(axis=0).tolist() for fold in (table.mean, table.min, table.max))
-    return Band([float(number) for number in rounds], mean, low, high, len(values))
+    whole = max(map(max, values)) == rounds[-1]
+    return Band([float(number) for number in rounds], mean, low, high, len(values), whole)
 
 
 def band_of(runs: Sequence[Run], key: str) -> Band | None:
@@ -164,7 +166,9 @@ def spread_note(groups: Sequence[Group]) -> str:
     """The meaning of lines and bands."""
     if all(len(run_group.runs) == 1 for run_group in groups):
         return "each line is one run"
-    return "line: mean over seeds, band: lowest to highest seed"
+    ends = ({run.rows[-1]["round"] for run in run_group.runs if run.rows} for run_group in groups)
+    cut = ", up to the last round of the shortest seed" if any(len(rounds) > 1 for rounds in ends) else ""
+    return f"line: mean over seeds{cut}, band: lowest to highest seed"
 
 
 def looks_of(groups: Mapping[str, Group], colours: Mapping[str, int]) -> dict[str, Look]:

@@ -129,6 +129,7 @@ def test_a_band_is_mean_lowest_and_highest_of_the_common_rounds() -> None:
     band = over_rounds(seeds, "m", 10.0)
     assert band is not None
     assert (band.x, band.mean, band.low, band.high, band.n) == ([0, 2], [20, 55], [10, 50], [30, 60], 2)
+    assert not band.whole and over_rounds(seeds[:1], "m") == Band([0, 1, 2], *[[1.0, 2.0, 5.0]] * 3, 1, True)
     assert over_rounds(seeds, "other") is None
     assert over_rounds([], "m") is None
 
@@ -147,6 +148,17 @@ def test_accuracy_and_seconds_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["accuracy", "seconds"])
+def test_a_line_says_where_it_ends_before_a_seed(tmp_path: Path, name: str) -> None:
+    for seed, values in ((1, [0.5, 0.6, 0.7]), (2, [0.5, 0.8])):
+        make(tmp_path / f"short-{seed}", config("strategy=fedavg", f"seed={seed}"), values)
+        make(tmp_path / f"whole-{seed}", config("strategy=fednnnn", f"seed={seed}"), [0.1, 0.3])
+    figure = draw(name, find_runs([tmp_path])[0])
+    at = {"accuracy": "2", "seconds": "5"}[name]
+    assert set(lines_of(shown(figure)[0])) == {f"fedavg: 70.0 % at {at}", "fednnnn: 30.0 %"}
+    assert "line: mean over seeds, up to the last round of the shortest seed, band" in words(figure)
+
+
 def test_settings_get_panels_and_failed_runs_are_marked(tmp_path: Path) -> None:
     for alpha in (1, 10):
         make(tmp_path / f"{alpha}", config(f"partition.alpha={alpha}", "strategy=fedavg"))
