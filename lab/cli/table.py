@@ -65,25 +65,22 @@ def table(
     from ..papers.side_by_side import side_by_side
     from ..results.run_folders import find_runs
     from ..results.tables import Statistic, compare_all
-    from ..results.who_won import verdicts
+    from ..results.who_won import below_tables
 
     published = None if paper is None else paper_table(paper)
     if published is None and not runs:
         raise ConfigError("name one or more run folders, as in: fedstride table runs")
-    if by is not None and tune is None:
-        raise ConfigError(f"--by {by} chooses the value of a key: name it, as in --tune client.lr")
-    if published is not None and (target is not None or metric is not None or tune is not None):
-        raise ConfigError(f"--paper {paper} has its own metric and settings: remove --metric, --target and --tune")
+    if published is not None and any(given is not None for given in (target, metric, tune, by)):
+        raise ConfigError(
+            f"--paper {paper} has its own metric and settings: remove --metric, --target, --tune and --by"
+        )
     all_runs, remarks = find_runs(runs or [])
     statistic = Statistic(last=last, best=best, target=target)
     if published is None:
         comparisons = compare_all(all_runs, metric, statistic, tune, by)
         tables = [(comparison.grid(), comparison.sheet()) for comparison in comparisons]
         more = [remark for comparison in comparisons for remark in comparison.remarks]
-        if target is None and (tune is None or by is not None):  # else chosen by the numbers that are compared
-            shown = [run for comparison in comparisons for part in comparison.groups for run in part.runs]
-            found_here = [verdict for verdict in verdicts(shown, metric, statistic, without=tune) if verdict.n > 1]
-            more += dict.fromkeys(text for verdict in found_here for text in (verdict.text, *verdict.warnings))
+        more += below_tables(comparisons, metric, statistic, tune, by)
     else:
         pairs = side_by_side(published, all_runs, statistic if best or last > 1 else None)
         tables, more = [(pairs.grid(), pairs.sheet())], pairs.remarks

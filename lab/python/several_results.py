@@ -15,6 +15,7 @@ from fedstride.errors import ConfigError
 from ..results.formats import TableFormat, write
 from ..results.grouping import newest
 from ..results.tables import Statistic, TableComparison, compare_all
+from ..results.who_won import below_tables
 from .run_result import Result, as_html, lines_html, plotted
 
 if TYPE_CHECKING:
@@ -61,34 +62,41 @@ class Results(Sequence[Result]):
         best: bool = False,
         target: float | None = None,
         tune: str | None = None,
+        by: str | None = None,
     ) -> pd.DataFrame:
         """The table of `fedstride table`: a row for each method and setting.
 
         Columns: method, setting, metric, statistic, mean, std, n, runs, and with `tune` the chosen value. Values
-        are as in the records: shares, not percent. The arguments are the command's options. Raises ConfigError as
-        the command does.
+        are as in the records: shares, not percent. `attrs["notes"]` of the table has the command's notes: who won,
+        and what cannot be compared. The arguments are the command's options. Raises ConfigError as it does.
         """
-        sheets = [comparison.sheet() for comparison in self._compared(metric, Statistic(last, best, target), tune)]
-        return pd.DataFrame([row for sheet in sheets for row in sheet.rows], columns=list(sheets[0].head))
+        tables, notes = self._compared(metric, Statistic(last, best, target), tune, by)
+        sheets = [table.sheet() for table in tables]
+        made = pd.DataFrame([row for sheet in sheets for row in sheet.rows], columns=list(sheets[0].head))
+        made.attrs["notes"] = notes
+        return made
 
     def plot(self, kind: str = "accuracy") -> Figure:
         """The plot of `fedstride plot KIND`, with a band over seeds; see `Result.plot`."""
         return plotted(kind, newest([result.run for result in self])[0])
 
     @user_parts.alone()
-    def _compared(self, metric: str | None, statistic: Statistic, tune: str | None) -> list[TableComparison]:
-        return compare_all([result.run for result in self], metric, statistic, tune)
+    def _compared(
+        self, metric: str | None, statistic: Statistic, tune: str | None = None, by: str | None = None
+    ) -> tuple[list[TableComparison], list[str]]:
+        """The tables, and the command's notes on them."""
+        tables = compare_all([result.run for result in self], metric, statistic, tune, by)
+        remarks = [remark for table in tables for remark in table.remarks]
+        return tables, list(dict.fromkeys([*remarks, *below_tables(tables, metric, statistic, tune, by)]))
 
     def _shown(self) -> tuple[list[TableComparison], list[str]]:
         """The tables, and the remarks; none if no run is completed."""
         why = [f"{name}: {reason}" for name, reason in self.failed.items()]
         try:
-            tables = self._compared(None, Statistic(), None)
+            tables, remarks = self._compared(None, Statistic())
         except ConfigError:
             return [], [*self.notes, *why]
-        return tables, list(
-            dict.fromkeys([*self.notes, *(note for table in tables for note in table.remarks), *why])
-        )
+        return tables, list(dict.fromkeys([*self.notes, *remarks, *why]))
 
     def __repr__(self) -> str:
         tables, notes = self._shown()

@@ -56,7 +56,9 @@ def _data(groups: Sequence[Group]) -> list[str]:
         if len(digests) > 1:
             remarks.append(f"{setting}: the runs had {len(digests)} different versions of the data of their task")
         if len(rows) > 1:
-            remarks.append(f"{setting}: the clients of the runs had {rows[0]} to {rows[-1]} rows, not the same data")
+            remarks.append(
+                f"{setting}: the clients of the runs had {rows[0]} to {rows[-1]} rows, not the same data"
+            )
     return remarks
 
 

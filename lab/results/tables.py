@@ -186,9 +186,11 @@ def compare_all(
 ) -> list[TableComparison]:
     """The table of this metric; for None, a table for each metric that decides in some of the runs.
 
-    `tune`, `by`: as for `compare`. Raises ConfigError as `compare` does, if no table can be made; and for a
-    target of several metrics.
+    `tune`, `by`: as for `compare`. Raises ConfigError as `compare` does, if no table can be made; for a target of
+    several metrics; and for `by` without `tune`.
     """
+    if by is not None and tune is None:
+        raise ConfigError(f"by = {by} chooses the value of a key: name it, as in tune = client.lr")
     statistic = statistic or Statistic()
     if metric is not None:
         return [compare(runs, metric, statistic, tune, by)]

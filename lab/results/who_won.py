@@ -13,7 +13,7 @@ from .fairness import ended_by_target
 from .grouping import Group, group
 from .paired_differences import LEAST, MOST, MethodPair, Ranking, comparable, standing
 from .run_folders import Run, by_headline
-from .tables import Statistic
+from .tables import Statistic, TableComparison
 
 FEW = 5
 """With fewer seeds only large differences can be decided: the page says so."""
@@ -56,6 +56,21 @@ def verdicts(
     all_settings = settings([run for run in runs if run.completed], metric, statistic or Statistic(), without)
     methods = sum(len(comparable(setting.figures)[0]) for setting in all_settings)
     return [_verdict(setting, standing(setting.figures, methods), methods) for setting in all_settings]
+
+
+def below_tables(
+    tables: Sequence[TableComparison], metric: str | None, statistic: Statistic, tune: str | None, by: str | None
+) -> list[str]:
+    """The verdicts with their warnings that stand below tables, of settings with two or more common seeds.
+
+    There are none for a target, and none if a value was chosen by the figures that are compared. The arguments are
+    those with which `compare_all` made the tables.
+    """
+    if statistic.target is not None or (tune is not None and by is None):
+        return []
+    runs = [run for table in tables for part in table.groups for run in part.runs]
+    found = [verdict for verdict in verdicts(runs, metric, statistic, without=tune) if verdict.n > 1]
+    return list(dict.fromkeys(text for verdict in found for text in (verdict.text, *verdict.warnings)))
 
 
 def settings(

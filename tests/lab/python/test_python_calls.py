@@ -20,6 +20,7 @@ import pandas as pd
 import pytest
 import torch
 from desk import table, weights
+from folders import config, make
 
 import fedstride
 from fedstride.errors import ConfigError, FedstrideError, RunError
@@ -194,8 +195,9 @@ def test_the_table_of_a_sweep_is_that_of_the_command(swept: fedstride.Results, c
         ({"metric": "test/loss", "last": 2}, ["--metric", "test/loss", "--last", "2"]),
         ({"target": 0.3}, ["--target", "0.3"]),
     ):
-        code, out, _ = call("table", folder, "--format", "csv", *typed)
+        code, out, err = call("table", folder, "--format", "csv", *typed)
         assert code == 0
+        assert [f"note: {note}" for note in swept.table(**options).attrs["notes"]] == err.splitlines()  # type: ignore[arg-type]
         pd.testing.assert_frame_equal(
             swept.table(**options).astype(object).fillna(""),  # type: ignore[arg-type]
             pd.read_csv(io.StringIO(out)).astype(object).fillna(""),
@@ -204,7 +206,31 @@ def test_the_table_of_a_sweep_is_that_of_the_command(swept: fedstride.Results, c
     assert len(swept) == 4 and not swept.failed
     assert repr(swept).splitlines()[0] == call("table", folder)[1].splitlines()[0]
     assert "fednnnn" in swept._repr_html_()
+    (won, *_) = [note for note in swept.table().attrs["notes"] if "test accuracy" in note]
+    assert won in repr(swept) and won not in swept.table(target=0.3).attrs["notes"]
+    with pytest.raises(ConfigError, match="by = test/loss chooses the value of a key: name it"):
+        swept.table(by="test/loss")
     assert swept.plot()._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("by", [None, "test/loss"])
+def test_values_are_chosen_by_another_metric(tmp_path: Path, call: Callable[..., Any], by: str | None) -> None:
+    def losses(lr: float) -> Callable[[int], dict[str, float]]:
+        return lambda number: {"test/loss": lr}
+
+    means = {("fedavg", 0.1): 0.5, ("fedavg", 0.2): 0.6, ("fednnnn", 0.1): 0.9, ("fednnnn", 0.2): 0.8}
+    for (method, lr), mean in means.items():
+        for seed in (1, 2, 3):
+            given = config(f"strategy={method}", f"client.lr={lr}", f"seed={seed}")
+            values = [mean * (1 + seed / 100), None]
+            make(tmp_path / f"{method}-{lr}-{seed}", given, values, extra=losses(lr))
+    table = fedstride.results(tmp_path).table("test/accuracy", tune="client.lr", by=by)
+    assert table["chosen"].tolist() == (["lr=0.2", "lr=0.1"] if by is None else ["lr=0.1", "lr=0.1"])
+    won = [note for note in table.attrs["notes"] if note.startswith("fednnnn won against fedavg")]
+    assert len(won) == (by is not None)  # else chosen by the figures that are compared
+    typed = ["--metric", "test/accuracy", "--tune", "client.lr", *([] if by is None else ["--by", by])]
+    err = call("table", tmp_path, *typed)[2]
+    assert [f"note: {note}" for note in table.attrs["notes"]] == err.splitlines()
 
 
 @pytest.mark.slow

@@ -484,9 +484,9 @@ def test_the_command_prints_the_table_and_writes_remarks_to_stderr(tmp_path: Pat
         (["RUNS", "--metric", "tset/loss"], "Did you mean 'test/loss'"),
         (["RUNS", "--last", "3", "--best"], "exclude each other"),
         (["RUNS", "--format", "html"], "'text', 'markdown', 'csv', 'latex'"),
-        (["RUNS", "--by", "local/accuracy"], "name it, as in --tune client.lr"),
+        (["RUNS", "--by", "local/accuracy"], "by = local/accuracy chooses the value of a key: name it"),
         (["RUNS", "--paper", "fednnnn/table"], "Did you mean 'fednnnn/table5'"),
-        (["RUNS", "--paper", "fednnnn/table2", "--target", "0.9"], "remove --metric, --target and --tune"),
+        (["RUNS", "--paper", "fednnnn/table2", "--target", "0.9"], "remove --metric, --target, --tune and --by"),
     ],
 )
 def test_invalid_requests_give_exit_code_2(
