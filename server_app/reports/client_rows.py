@@ -8,6 +8,7 @@ from logging import WARNING
 
 from flwr.app import Message
 
+from fedstride.errors import counted
 from fedstride.figures.intervals_by_counts import deviation_from_bins, kinds
 from fedstride.figures.metrics import DEVIATION, ERROR, SMALLEST
 from fedstride.files import chained_lines
@@ -157,6 +158,11 @@ def empty_rounds_reason(row: Row, clients: Sequence[Row], empty: int, quorum: in
         return (
             f"{rounds} changed nothing; in round {number} the strategy computed a model with "
             "NaN or infinity: use a smaller client.lr or server learning rate"
+        )
+    if row.get("clients", 0) >= quorum:
+        return (
+            f"{rounds} changed nothing; in round {number} the strategy returned no model, though "
+            f"{counted(row['clients'], 'client')} replied: its aggregate_train must return one"
         )
     reasons = sorted(
         {str(client["reason"]) for client in clients if "reason" in client and client["status"] != LEFT}

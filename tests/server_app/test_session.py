@@ -316,6 +316,31 @@ def test_a_run_that_has_never_changed_its_model_has_failed(case: str, tmp_path: 
     assert "valid replies" in status["reason"]
 
 
+RETURNS_NOTHING = """
+from flwr.serverapp.strategy import FedAvg
+from fedstride import part
+
+@part(strategy="forgetful")
+class Forgetful(FedAvg):
+    \"\"\"Forgets to return the model.\"\"\"
+
+    def __init__(self, **options):
+        super().__init__(**options)
+
+    def aggregate_train(self, server_round, replies):
+        super().aggregate_train(server_round, replies)
+        return None, None
+"""
+
+
+@pytest.mark.slow
+def test_a_strategy_that_returns_no_model_is_named_as_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "forgetful.py").write_text(RETURNS_NOTHING)
+    said = "round 1 changed nothing; in round 1 the strategy returned no model, though 4 clients replied: its aggre"
+    with pytest.raises(RunError, match=said):
+        play(tmp_path, "rounds=1", f"parts={tmp_path / 'forgetful.py'}", "strategy=forgetful")
+
+
 @pytest.mark.slow
 def test_a_run_whose_last_rounds_change_nothing_is_completed_and_a_failed_one_goes_on(tmp_path: Path) -> None:
     """Two rounds without a reply: before the first one that has any, or after it."""
