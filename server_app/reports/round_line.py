@@ -10,6 +10,9 @@ from fedstride.figures.metrics import as_text, shown
 from ..records.row_values import number, total
 
 
+LOSS = "train/loss"
+
+
 class Texts(NamedTuple):
     """What a line says of a round; empty where the row says nothing."""
 
@@ -22,7 +25,7 @@ class Texts(NamedTuple):
 
 def texts(row: Mapping[str, Any], metric: str) -> Texts:
     """The figures of a row; `metric` is the one that decides."""
-    loss = number(row, "train/loss")
+    loss = None if metric == LOSS else number(row, LOSS)  # else it would stand there twice
     seconds = [name for name in row if name.startswith("seconds/")]
     return Texts(
         f"{row['round']:>3}",
@@ -48,11 +51,13 @@ def line(row: Mapping[str, Any], metric: str) -> str:
 
 def head(metric: str) -> str:
     """The titles of the columns of `columns`."""
-    return f" round   train loss   {shown(metric):>13}   clients   seconds"
+    loss = "" if metric == LOSS else "   train loss"
+    return f" round{loss}   {shown(metric):>13}   clients   seconds"
 
 
 def columns(row: Mapping[str, Any], metric: str) -> str:
     """A round under `head(metric)`."""
     said, width = texts(row, metric), max(13, len(shown(metric)))
-    cells = (said.round, 6), (said.loss, 10), (said.figure, width), (said.clients, 7), (said.seconds or "0.0", 7)
+    loss = [] if metric == LOSS else [(said.loss, 10)]
+    cells = [(said.round, 6), *loss, (said.figure, width), (said.clients, 7), (said.seconds or "0.0", 7)]
     return "   ".join(f"{text:>{wide}}" for text, wide in cells)

@@ -34,6 +34,13 @@ def test_a_line_in_words(row: dict[str, Any], said: str) -> None:
     assert line(row, "test/accuracy") == said
 
 
+def test_a_train_loss_that_decides_stands_there_once() -> None:
+    assert line(FULL, "train/loss") == "round   7   train loss     0.25   3 clients   1.8 s"
+    titles, figures = head("train/loss"), columns(FULL, "train/loss")
+    assert titles.split() == ["round", "train", "loss", "clients", "seconds"]
+    assert figures.split() == ["7", "0.25", "3", "1.8"] and len(titles) == len(figures)
+
+
 @pytest.mark.parametrize("metric", ["test/accuracy", "local/balanced_accuracy"])
 def test_columns_stand_under_their_titles(metric: str) -> None:
     titles, figures = head(metric), columns({**FULL, metric: 0.5}, metric)
