@@ -50,7 +50,9 @@ def run(
     on: Annotated[
         str, typer.Option(help="Where the runs of a sweep run: local, or ray (the Ray cluster at RAY_ADDRESS).")
     ] = "local",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, without running it.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would run, without running it; a single run is checked.")
+    ] = False,
     resume: Annotated[
         bool,
         typer.Option(
@@ -66,10 +68,11 @@ def run(
     OVERRIDES are Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """
     from fedstride.errors import require
-    from server_app.build import build_strategy
+    from server_app import session
     from server_app.config.compose import compose
     from server_app.config.overrides import parse
     from server_app.config.variables import with_variables
+    from server_app.records.run_folder import check_name
 
     unix_signals.outlast_the_terminal()
     console = Console()
@@ -83,7 +86,9 @@ def run(
     if dry_run or not quiet:
         say(console, title(config))
     if dry_run:
-        build_strategy(config)
+        for note in session.prepare(config).notes:
+            say(console, f"note: {note}")
+        check_name(config)
         return
     train(config, console, compare=compare, quiet=quiet)
 

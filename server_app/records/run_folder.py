@@ -57,6 +57,18 @@ def folder_name(text: str) -> str:
     return kept.encode()[: MAX_FOLDER_NAME - len(end)].decode(errors="ignore") + end
 
 
+def check_name(config: Config) -> None:
+    """Raises ConfigError if a folder with the name that the user gave to a new run exists already."""
+    if config.name is not None and config.resume is None and (folder := runs_dir(config) / config.name).exists():
+        raise _used(config.name, folder)
+
+
+def _used(name: str, folder: Path) -> ConfigError:
+    return ConfigError(
+        f"name = {name!r} is already used: {folder} exists and is not overwritten; choose another name"
+    )
+
+
 def new_folder(config: Config) -> Path:
     """Create the folder of a new run. If the default name exists already, a number is appended.
 
@@ -72,9 +84,7 @@ def new_folder(config: Config) -> Path:
             return folder
         except FileExistsError:
             if config.name is not None:
-                raise ConfigError(
-                    f"name = {name!r} is already used: {folder} exists and is not overwritten; choose another name"
-                ) from None
+                raise _used(name, folder) from None
         except OSError as error:
             raise RunError(
                 f"the run's folder {folder} cannot be created ({error.strerror}); choose another with out=FOLDER"

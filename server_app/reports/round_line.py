@@ -9,7 +9,6 @@ from fedstride.figures.metrics import as_text, shown
 
 from ..records.row_values import number, total
 
-
 LOSS = "train/loss"
 
 

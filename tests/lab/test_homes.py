@@ -32,8 +32,9 @@ for home, command in json.loads(sys.argv[1]):
 """
 
 AT = ["--superlink", "127.0.0.1:9", "--insecure", "--allow-root"]
-WORK = (["list"], ["show", "fedlws"], ["run", "--dry-run", "rounds=2"], ["certificates", "--help"])
+WORK = (["list"], ["show", "fedlws"], ["run", "-m", "--dry-run", "seed=1,2"], ["certificates", "--help"])
 NEED_A_HOME = (
+    ["run", "--dry-run", "rounds=2"],
     ["runs"],
     ["nodes", "hospital"],
     ["submit", "hospital", "rounds=2"],

@@ -336,7 +336,9 @@ class Forgetful(FedAvg):
 @pytest.mark.slow
 def test_a_strategy_that_returns_no_model_is_named_as_the_reason(tmp_path: Path) -> None:
     (tmp_path / "forgetful.py").write_text(RETURNS_NOTHING)
-    said = "round 1 changed nothing; in round 1 the strategy returned no model, though 4 clients replied: its aggre"
+    said = (
+        "round 1 changed nothing; in round 1 the strategy returned no model, though 4 clients replied: its aggre"
+    )
     with pytest.raises(RunError, match=said):
         play(tmp_path, "rounds=1", f"parts={tmp_path / 'forgetful.py'}", "strategy=forgetful")
 

@@ -201,6 +201,33 @@ def test_doctor(call) -> None:
     assert {"python", "packages", "gpu", "runs", "cache", "data", "ports"} <= {f["topic"] for f in findings}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "best=local/auroc",
+        "task=cifar100 task.root=nowhere",
+        "partition=dirichlet partition.alpha=1e-9 partition.min_examples=400",
+        "initial=nowhere.safetensors",
+        "name=taken",
+        "screening.quorum=11",
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_refuses(call, tmp_path: Path, wrong: str) -> None:
+    (tmp_path / "taken").mkdir()
+    given = (f"out={tmp_path}", *wrong.split())
+    code, _, err = call("run", "--dry-run", *given)
+    assert (code, err) == call("run", *given)[::2] and code == 2 and err.startswith("error: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+@pytest.mark.slow
+def test_a_dry_run_starts_nothing(call, tmp_path: Path) -> None:
+    code, out, err = call("run", "--dry-run", f"out={tmp_path}")
+    assert (code, err) == (0, "") and "mnist5k, dirichlet, cnn_mnist: fednnnn" in out
+    assert not list(tmp_path.iterdir())
+
+
 # ---------------------------------------------------------------- sweeps
 
 

@@ -14,7 +14,7 @@ from folders import Call
 
 from lab.cli import run as run_command
 from lab.flower import simulation, submission
-from server_app import build, session
+from server_app import session
 from server_app.config import compose as composing
 from server_app.config.overrides import overrides_of
 
@@ -35,6 +35,10 @@ def given(call: Call, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     def keep(config: Any, *rest: Any, **options: Any) -> None:
         used["value"] = config.initial
 
+    def prepared(config: Any) -> SimpleNamespace:
+        keep(config)
+        return SimpleNamespace(config=config, notes=[])
+
     def at_server(texts: list[str]) -> None:
         keep(composing.compose(overrides_of({"overrides": shlex.join(texts)})))
 
@@ -48,8 +52,7 @@ def given(call: Call, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
     monkeypatch.setattr(run_command, "train", keep)
     monkeypatch.setattr("lab.cli.resume.train", keep)
-    monkeypatch.setattr(build, "build_strategy", keep)
-    monkeypatch.setattr(session, "prepare", lambda config: SimpleNamespace(config=config, notes=[]))
+    monkeypatch.setattr(session, "prepare", prepared)
     monkeypatch.setattr(composing.Config, "headline", "test/loss")
     monkeypatch.setattr(simulation, "run_simulation", simulated)
     monkeypatch.setattr(submission, "submit", submitted)
