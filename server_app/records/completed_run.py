@@ -1,4 +1,7 @@
-"""A completed run that is resumed stays as it was until a round more is done."""
+"""What the status in a run's folder says of its end.
+
+A completed run that is resumed stays as it was until a round more is done.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,15 @@ def kept(folder: Path, rounds: int) -> Mapping[str, bytes]:
         return texts if (status["state"], status["rounds"]) == ("completed", rounds) else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
+
+
+def never_began(folder: Path) -> bool:
+    """Whether it is the folder of a run that has ended and done no round."""
+    try:
+        status = bounded_reading.from_json(bounded_reading.text(folder / STATUS))
+        return (status["state"] not in ("running", "completed"), status["rounds"]) == (True, 0)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def put_back(folder: Path, files: Mapping[str, bytes]) -> None:

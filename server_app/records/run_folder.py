@@ -21,6 +21,7 @@ from fedstride.files.bounded_reading import FLAGS
 from ..config.checks import MAX_FOLDER_NAME
 from ..config.keys import label
 from ..config.schema import Config
+from .completed_run import never_began
 
 
 def runs_dir(config: Config) -> Path:
@@ -64,8 +65,9 @@ def check_name(config: Config) -> None:
 
 
 def _used(name: str, folder: Path) -> ConfigError:
+    begun = ", or remove the folder: its run has ended before the first round" if never_began(folder) else ""
     return ConfigError(
-        f"name = {name!r} is already used: {folder} exists and is not overwritten; choose another name"
+        f"name = {name!r} is already used: {folder} exists and is not overwritten; choose another name{begun}"
     )
 
 

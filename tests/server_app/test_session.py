@@ -188,9 +188,25 @@ def test_the_best_model_is_kept(tmp_path: Path) -> None:
 def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
     play(tmp_path, "rounds=1", "name=mine")
     before = weights(tmp_path / "mine")
-    with pytest.raises(ConfigError, match="name = 'mine' is already used"):
+    with pytest.raises(ConfigError, match=r"name = 'mine' is already used.*not overwritten; choose another name$"):
         play(tmp_path, "rounds=1", "name=mine", "seed=2")
     assert weights(tmp_path / "mine") == before
+
+
+@pytest.mark.slow
+def test_the_folder_of_a_run_without_a_round_can_be_removed(tmp_path: Path) -> None:
+    class Stops:
+        def round_done(self, done: Round) -> None:
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            play(tmp_path, "rounds=1", "name=mine", observers=[Stops()])
+        assert json.loads((tmp_path / "mine/status.json").read_text())["rounds"] == 0
+        said = "choose another name, or remove the folder: its run has ended before the first round$"
+        with pytest.raises(ConfigError, match=said):
+            play(tmp_path, "rounds=1", "name=mine")
+        shutil.rmtree(tmp_path / "mine")
 
 
 def test_federated_evaluation(tmp_path: Path) -> None:
