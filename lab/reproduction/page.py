@@ -11,15 +11,17 @@ from pathlib import Path
 from fedstride.errors import FedstrideError
 from fedstride.files import atomic
 from fedstride.processes.cores import cores
+from fedstride.settings import Influence
 from server_app.config.presets.computed_settings import preset
 from server_app.config.presets.facts_of_papers import PaperSource, experiment
+from server_app.config.schema import TABLES
 
 from ..papers import paper_table, table_names
 from ..papers.side_by_side import SideBySide, side_by_side, statistic_of, subsets
 from ..plots import draw
 from ..plots.canvas import save
 from ..results.formats import markdown
-from ..results.grouping import plain
+from ..results.grouping import method_values, plain
 from ..results.run_folders import Run
 from ..results.tables import Statistic, compare_all
 from ..results.who_won import verdicts
@@ -81,17 +83,22 @@ def _tables(beside: SideBySide | None, complete: Sequence[tuple[Cell, Run]]) -> 
 
 
 def _differences(beside: SideBySide | None, runs: Sequence[Run], done: Sequence[CellRun]) -> list[str]:
-    """What runs have otherwise than the paper, and what we chose where it is silent."""
+    """What runs have otherwise than the paper, and what we chose for their methods where it is silent."""
     remarks = [*([] if beside is None else beside.remarks), *subsets(runs)]
     seeds = sorted({place.cell.seed for place in done})
     remarks.append(f"seeds {', '.join(map(str, seeds))}")
+    others = _METHODS - {key.split(".")[0] for place in done for key in method_values(place.config)}
     for name in dict.fromkeys(place.cell.experiment for place in done):
         for key, value in preset(name).values.items():
-            if value.source is not PaperSource.PAPER:
+            if value.source is not PaperSource.PAPER and key.split(".")[0] not in others:
                 why = f": {value.why}" if value.why else ""
                 remarks.append(f"{key} = {plain(value.value)} ({value.source}){why}")
     lines = "\n".join(f"- {remark}" for remark in dict.fromkeys(remarks))
     return ["## What differs from the paper, and what it leaves open", lines] if done else []
+
+
+_METHODS = {name for table in TABLES.values() if table.kind is Influence.METHOD for name in table}
+"""The names of all parts of methods."""
 
 
 def shown(path: Path) -> str:

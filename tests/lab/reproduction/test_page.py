@@ -10,6 +10,8 @@ from folders import make
 from lab.reproduction.cells import cells
 from lab.reproduction.page import write_page
 from lab.reproduction.running import places
+from server_app.config.presets.computed_settings import preset
+from server_app.config.presets.facts_of_papers import PaperSource
 
 ENDS = {"fedavg": 0.50, "fednlr": 0.60, "fedprox": 0.599}
 """Of each method, to which every seed adds a little."""
@@ -34,6 +36,17 @@ def test_the_papers_method_and_plain_averaging_are_compared_alone_too(tmp_path: 
     alone = text[text.index("The paper's method and plain averaging alone:") :]
     assert "fedavg+fednlr won against fedavg by 10." in alone and "95 % interval" in alone
     assert "fedprox" not in alone[: alone.index("![")]
+
+
+@pytest.mark.slow
+def test_only_choices_for_its_methods_are_named(tmp_path: Path) -> None:
+    text = page(tmp_path, "fednlr/table1", "cifar10_dir0.1", {})
+    named = {line.split(" = ")[0][2:] for line in text.splitlines() if line.startswith("- ") and " = " in line}
+    values = preset("fednlr/table1_cifar10_dir0.1").values
+    open_ = {key for key, value in values.items() if value.source is not PaperSource.PAPER}
+    gone = {key.split(".")[0] for key in open_ - named}
+    assert {"ccvr", "scaffold"} <= gone and gone.isdisjoint({"fednlr", "fedprox", "client", "task", "screening"})
+    assert named <= open_ and any(key.startswith("fednlr.") for key in named)
 
 
 @pytest.mark.slow
