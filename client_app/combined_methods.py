@@ -32,8 +32,10 @@ RESERVED_METRICS = {
     wire.TRAIN_ACCURACY,
     wire.TRAIN_STEPS,
     wire.TRAIN_SECONDS,
+    *wire.TEXTS_OF_ROWS,
+    *wire.CLIENTS_OF_ROWS,
 }
-"""Metrics that the ClientApp reports. A method cannot use these names."""
+"""Metrics that the ClientApp reports, and what the records call something else. A method cannot use these names."""
 
 
 HOOKS = tuple(name for name, value in vars(Method).items() if inspect.isfunction(value))

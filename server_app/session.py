@@ -248,11 +248,11 @@ def run(
             labels = [roster.label(client) for client in sorted(roster.facts)]
             progress.begins(labels, config.rounds, config.headline, done)
             stopped = _execute(federation, prepared, records, done)
+        records.close("completed", stopped)  # before trackers end: that can take minutes, and be interrupted
     finally:
         progress.end()
         if tracking is not None:
             tracking.close()
-    records.close("completed", stopped)
     return Outcome(records.folder, records.rows, stopped, records.card.medians, records.card.sites)
 
 

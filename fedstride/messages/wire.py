@@ -87,6 +87,8 @@ FROZEN_HELD: Final = "frozen/held"  # 1 if the client could not write the frozen
 WITHOUT_DATA: Final = frozenset(
     {CLIENT_ID, STATE_LOST, STATE_HELD, FROZEN_HELD, RELEASES}
 )  # metrics that say nothing of data
+TEXTS_OF_ROWS: Final = ("status", "reason", "note")  # texts in a client's row of the records: no metric's name
+CLIENTS_OF_ROWS: Final = ("client", "node")  # a client's number or name there, or a list of them: no metric's name
 MEASURED: Final = "local/num-examples"  # of a client, in the records: the examples behind its `local/` figures
 DIFFERENCE: Final = (
     "difference"  # before `/` and a figure: the first model's less the second's, see differences.py

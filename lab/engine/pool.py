@@ -12,6 +12,7 @@ main process, however it ends.
 from __future__ import annotations
 
 import os
+import pickle
 import selectors
 import signal
 import socket
@@ -115,14 +116,17 @@ class Pool:
     # -------------------------------------------------------- in the pool's thread
 
     def _run(self) -> None:
-        while not self._closing:
-            for key, _ in self._selector.select():
-                if key.data is None:
-                    self._woken.recv(4096)
-                else:
-                    self._receive(key.data)
-            self._hand_out()
-        self._end()
+        try:
+            while not self._closing:
+                for key, _ in self._selector.select():
+                    if key.data is None:
+                        self._woken.recv(4096)
+                    else:
+                        self._receive(key.data)
+                self._hand_out()
+        finally:  # also after an error of this thread itself, of which nobody else would know
+            self._queue.refuse(CLOSED)
+            self._end()
 
     def _receive(self, worker: _Worker) -> None:
         try:
@@ -130,6 +134,9 @@ class Pool:
         except (EOFError, OSError):
             self._replace(worker)
             return
+        except Exception as error:  # it has arrived, but cannot be made again here
+            reason = f"what a worker process returned cannot be read: {type(error).__name__}: {error}"
+            failed, value = True, RuntimeError(reason)
         job, worker.job = worker.job, None
         self._idle.append(worker)
         if job is not None:
@@ -209,6 +216,8 @@ def _serve(work: Work, start: Callable[[int], None], number: int, connection: so
 
 def _packed(reply: tuple[bool, Any]) -> Parcel:
     try:
+        if reply[0]:
+            pickle.loads(pickle.dumps(reply[1]))  # an error with arguments of its own may not be made again
         return Packer().pack(reply)
     except Exception as error:  # not every value, and not every error, can be pickled
         what = f"{type(reply[1]).__name__}: {reply[1]}" if reply[0] else f"a result that cannot be sent: {error}"

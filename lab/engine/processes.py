@@ -52,7 +52,7 @@ class WorkerTemplate:
         except (OSError, EOFError):
             return "ended"
         if os.WIFSIGNALED(status):
-            return f"was ended by {signal.Signals(os.WTERMSIG(status)).name}"
+            return f"was ended by {_name_of(os.WTERMSIG(status))}"
         return f"ended with code {os.waitstatus_to_exitcode(status)}"
 
     def close(self) -> None:
@@ -60,6 +60,11 @@ class WorkerTemplate:
         self._connection.close()
         with suppress(ChildProcessError):
             os.waitpid(self.process, 0)
+
+
+def _name_of(number: int) -> str:
+    """The name of a signal; real-time signals have none."""
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def ready() -> None:

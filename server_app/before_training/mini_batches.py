@@ -6,6 +6,7 @@ Otherwise each engine would do something else with such a client, or it would be
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
@@ -41,8 +42,10 @@ def fitting(counts: Iterable[int], size: int) -> int | None:
     known = set(counts)
     if 1 in known:
         return None
-    sizes = range(2, max(known, default=2) + size + 2)
-    return min(
-        (candidate for candidate in sizes if not any(leaves_one(count, candidate) for count in known)),
-        key=lambda candidate: (abs(candidate - size), candidate),
+    # Few sizes do not fit: the divisors of counts less one. So a fitting one is near, however large a count is.
+    nearest_first = (candidate for distance in count() for candidate in (size - distance, size + distance))
+    return next(
+        candidate
+        for candidate in nearest_first
+        if candidate > 1 and not any(leaves_one(examples, candidate) for examples in known)
     )

@@ -6,16 +6,18 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fedstride.messages import wire
+
 Row = dict[str, Any]
 """The values of a round or a client by metric name: numbers, strings, or lists of them."""
 
 LAST_ROUND = 2**31
 """A row has a smaller round."""
 
-TEXTS = frozenset({"status", "reason", "note"})
+TEXTS = frozenset(wire.TEXTS_OF_ROWS)
 """The values of a client's row that are texts."""
 
-LABELS = ("client", "node")
+LABELS = wire.CLIENTS_OF_ROWS
 """Values that stand for a client: its number or its name. A list of them has a name that ends so."""
 
 

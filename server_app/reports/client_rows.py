@@ -20,10 +20,10 @@ from strategies.replies.figures import NUMBER, form_of, in_words, pooled, real
 
 from ..evaluation import differences, membership
 from ..exchange.roll_call import TOO_FEW, Roster
-from ..records.row_values import Row
+from ..records.row_values import LABELS, TEXTS, Row
 from .round_row import OF_EVALUATION, bytes_in
 
-CLIENT_NAMES = ("status", "reason", "norm", "note", wire.MEASURED, *chained_lines.KEYS)
+CLIENT_NAMES = ("norm", wire.MEASURED, *TEXTS, *LABELS, *chained_lines.KEYS)
 """What the server writes itself into a client's row. Values from clients with these names are ignored."""
 
 AREA = f"{wire.LOCAL}/auroc"

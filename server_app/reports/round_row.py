@@ -15,12 +15,12 @@ from fedstride.messages import wire
 from fedstride.messages.records import array_records
 from strategies.replies.cohort import Cohort
 
-from ..records.row_values import Row
+from ..records.row_values import LABELS, TEXTS, Row
 
 OF_EVALUATION = tuple(f"{prefix}/" for prefix in (wire.LOCAL, wire.AGAINST, wire.DIFFERENCE))
 """The beginnings of the names of figures that clients measure."""
 
-ROUND_NAMES = ("round", "clients", *chained_lines.KEYS)
+ROUND_NAMES = ("round", "clients", *TEXTS, *LABELS, *chained_lines.KEYS)
 ROUND_PREFIXES = ("test/", "seconds/", "ccvr/", AGREED)
 """What the server writes itself into the row of a round. Values from clients with these names are ignored."""
 

@@ -27,6 +27,7 @@ from lab.engine.local_grid import LocalGrid
 from lab.results.run_folders import load
 from server_app import session
 from server_app.config.compose import compose, from_yaml
+from server_app.metric_trackers import Tracking
 from server_app.records.checkpoint import newest_checkpoint
 from server_app.records.line_files import read_lines
 from server_app.reports import curve
@@ -123,6 +124,20 @@ def test_a_run_writes_its_folder(tmp_path: Path) -> None:
     given = compose([*_given(folder), "rounds=2", "strategy=fednnnn"])
     decided = {"best": "test/accuracy", "test_set": True, "evaluate_clients": False, "holdout": 0.0}
     assert from_yaml((folder / "config.yaml").read_text()) == replace(given, **decided)
+
+
+@pytest.mark.slow
+def test_a_signal_while_trackers_end_leaves_a_completed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: Tracking) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Tracking, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, "rounds=1", "name=ended")
+    assert json.loads((tmp_path / "ended/status.json").read_text())["state"] == "completed"
+    assert (tmp_path / "ended/model.safetensors").is_file()
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -27,6 +28,20 @@ SECONDS = 60.0  # the longest wait for something that takes milliseconds
 LARGE = np.arange(200_000)  # in memory before a pool is opened
 
 
+class TwoArgumentsError(Exception):
+    """It can be pickled, but not be made again of what was pickled."""
+
+    def __init__(self, what: str, value: object) -> None:
+        super().__init__(f"{what}: {value}")
+
+
+class Unread:
+    """Can be pickled; reading it fails."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
 def work(job: tuple[str, Any]) -> Any:
     kind, value = job
     if kind == "double":
@@ -41,6 +56,10 @@ def work(job: tuple[str, Any]) -> Any:
         sys.exit(value)
     if kind == "raise":
         raise ValueError(value)
+    if kind == "two":
+        raise TwoArgumentsError("no such thing", value)
+    if kind == "unread":
+        return Unread()
     if kind == "wait":  # for a file
         while not Path(value).exists():
             time.sleep(0.005)
@@ -103,11 +122,31 @@ def test_an_exception_is_the_result_of_its_job_only(pool: Pool) -> None:
     assert result(pool, "double", 3) == 6
 
 
+def test_what_cannot_be_read_is_the_result_of_its_job_only(pool: Pool) -> None:
+    processes = set(pool.process_ids)
+    with pytest.raises(RuntimeError, match="TwoArgumentsError: no such thing: 7"):
+        result(pool, "two", 7)
+    with pytest.raises(RuntimeError, match="what a worker process returned cannot be read: ValueError: invalid"):
+        result(pool, "unread")
+    assert result(pool, "double", 3) == 6 and set(pool.process_ids) == processes
+
+
+def test_an_error_of_the_pool_itself_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pool(work, 1) as pool:
+        monkeypatch.setattr(pool, "_receive", lambda worker: 1 / 0)
+        monkeypatch.setattr(threading, "excepthook", lambda args: None)
+        with pytest.raises(WorkerDiedError, match="the pool was closed"):
+            result(pool, "double", 3)
+        with pytest.raises(WorkerDiedError, match="the pool was closed"):
+            result(pool, "double", 3)
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "how"),
     [
         ("kill", signal.SIGKILL, "was ended by SIGKILL"),
         ("kill", signal.SIGUSR1, "was ended by SIGUSR1"),
+        ("kill", signal.SIGRTMIN + 5, f"was ended by signal {signal.SIGRTMIN + 5}"),
         ("exit", 3, "ended with code 1"),
     ],
 )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedstride.errors import ConfigError
 from fedstride.tasks.models.networks_by_name import leaves_one
 from server_app.before_training.mini_batches import fitting
+from strategies.replies.screening import MAX_EXAMPLES
 
 MODELS = '''
 import torch
@@ -102,6 +103,12 @@ def test_the_batch_size_that_is_named_leaves_none(counts: list[int], size: int) 
     assert not any(leaves_one(count, found) for count in counts)
     nearer = [each for each in range(2, 200) if abs(each - size) < abs(found - size)]
     assert all(any(leaves_one(count, each) for count in counts) for each in nearer)
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_a_batch_size_for_the_largest_number_of_examples_is_found_at_once(size: int) -> None:
+    found = fitting([MAX_EXAMPLES, 963761198400 + 1, 3], size)  # the second has the most divisors below the limit
+    assert found is not None and not any(leaves_one(count, found) for count in (MAX_EXAMPLES, 963761198401, 3))
 
 
 @pytest.mark.slow

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from fedstride.messages.limits import MAX_LIST, MAX_METRICS, MAX_NAME
+from client_app.combined_methods import RESERVED_METRICS
 from server_app.exchange.roll_call import Roster
+from server_app.records.row_values import LABELS, TEXTS, is_row
 from server_app.reports.client_rows import MAX_UNUSUAL, client_rows
 from server_app.reports.round_row import decision_figure, known_names
 from strategies import FedAvg
@@ -152,6 +154,14 @@ def test_the_median_decides_and_it_needs_a_quorum() -> None:
     assert decision_figure("train/loss", [], 1) == {}
     first = decision_figure("train/loss", [cohort_of(7.0, 8.0, 9.0), cohort], 2)
     assert first == {"median/train/loss": 8.0}
+
+
+@pytest.mark.parametrize("name", [*TEXTS, *LABELS])
+def test_metrics_with_names_of_other_values_leave_the_records_readable(name: str) -> None:
+    for row in rows_of({name: 1.0}, {name: 1.0}) + rows_of({name: 1.0}):
+        assert is_row(row) and row.get(name) != 1.0
+    assert known_names({name: 1.0, "mine/factor": 0.5}) == {"mine/factor": 0.5}
+    assert name in RESERVED_METRICS
 
 
 def test_clients_cannot_report_the_value_that_decides() -> None:
