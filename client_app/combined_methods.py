@@ -35,7 +35,7 @@ RESERVED_METRICS = {
     *wire.TEXTS_OF_ROWS,
     *wire.CLIENTS_OF_ROWS,
 }
-"""Metrics that the ClientApp reports, and what the records call something else. A method cannot use these names."""
+"""Metrics of the ClientApp, and names of other values in the records. A method cannot use these names."""
 
 
 HOOKS = tuple(name for name, value in vars(Method).items() if inspect.isfunction(value))

@@ -10,8 +10,8 @@ import federation as fed
 import numpy as np
 import pytest
 
-from fedstride.messages.limits import MAX_LIST, MAX_METRICS, MAX_NAME
 from client_app.combined_methods import RESERVED_METRICS
+from fedstride.messages.limits import MAX_LIST, MAX_METRICS, MAX_NAME
 from server_app.exchange.roll_call import Roster
 from server_app.records.row_values import LABELS, TEXTS, is_row
 from server_app.reports.client_rows import MAX_UNUSUAL, client_rows
@@ -158,9 +158,9 @@ def test_the_median_decides_and_it_needs_a_quorum() -> None:
 
 @pytest.mark.parametrize("name", [*TEXTS, *LABELS])
 def test_metrics_with_names_of_other_values_leave_the_records_readable(name: str) -> None:
-    for row in rows_of({name: 1.0}, {name: 1.0}) + rows_of({name: 1.0}):
-        assert is_row(row) and row.get(name) != 1.0
-    assert known_names({name: 1.0, "mine/factor": 0.5}) == {"mine/factor": 0.5}
+    for row in rows_of({name: 1.5}, {name: 1.5}) + rows_of({name: 1.5}):
+        assert is_row(row) and row.get(name) != 1.5
+    assert known_names({name: 1.5, "mine/factor": 0.5}) == {"mine/factor": 0.5}
     assert name in RESERVED_METRICS
 
 
