@@ -63,7 +63,9 @@ def report(
     near = kept_rows.near(now, kept, least)
     known = {question: answer for entry in reversed(near) for question, answer in _answers_of(entry).items()}
     if missing := [question for question in asked.all if question not in known]:
-        known |= _answers(folder, kept_rows.chosen(examples, now, near), spec, asked, missing, kept, least)
+        chosen = kept_rows.chosen(examples, now, near)
+        known |= _answers(folder, chosen, spec, asked, missing, kept, least)
+        near = [*near, chosen.of]
     kept_rows.used(folder, near)
     moments = Moments(*np.array([known[question] for question in asked.moments], np.float64).reshape(-1, 3).T)
     return Report(moments, [unpacked(known[question][1:], 1)[0] for question in asked.medians])

@@ -63,6 +63,7 @@ def repeated(folder: Path, examples: ReaderResult, spec: Spec, seen: Sequence[Se
         said = _kept_now(
             folder, chosen, spec, list(zip(asked, seen, strict=True)), asker.least, near, kept, waiting
         )
+        near = [*near, chosen.of]
     kept_rows.used(folder, near)
     names = [column.asked.name for question, column in zip(asked, seen, strict=True) if question in waiting]
     return Repeated(said[ROWS], [from_json(said[question]) for question in asked], names)

@@ -158,12 +158,16 @@ def _write(path: Path, digests: np.ndarray) -> None:
     atomic.write(path, content.getvalue(), mode=0o600, durable=True)
 
 
-def used(folder: Path, near: Sequence[SetOfRows]) -> None:
-    """Mark these sets as used now, and remove those that were used longest ago, but none of these."""
-    places = {entry.place for entry in near if entry.place is not None}
+def used(folder: Path, sets: Iterable[SetOfRows]) -> None:
+    """Mark these sets as used now, if they are kept, and remove those that were used longest ago, but none of these.
+
+    `sets`: those near the present rows, and the one of which something was said now.
+    """
+    places = {place for entry in sets if (place := folder / entry.name).is_dir()}
     for place in places:
         os.utime(place)
-    old = sorted((path for path in folder.iterdir() if path not in places), key=lambda path: path.stat().st_mtime)
+    others = (path for path in folder.iterdir() if path.is_dir() and path not in places)
+    old = sorted(others, key=lambda path: path.stat().st_mtime)
     for path in old[: max(0, len(old) + len(places) - MOST)]:
         shutil.rmtree(path)
 

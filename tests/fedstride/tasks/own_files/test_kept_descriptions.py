@@ -228,6 +228,20 @@ def test_a_description_near_the_present_rows_is_never_removed(tmp_path: Path) ->
     assert said(tmp_path, changed) == before
 
 
+@pytest.mark.parametrize("count", [1, kept_rows.MOST - 1, kept_rows.MOST, kept_rows.MOST + 3])
+def test_what_was_said_now_is_never_forgotten(tmp_path: Path, count: int) -> None:
+    def made(number: int) -> kept_rows.SetOfRows:
+        return kept_rows.SetOfRows(np.full((3, 16), number, np.uint8))
+
+    (tmp_path / "a file").touch()
+    near = [made(number) for number in range(count)]
+    others = [made(100 + number) for number in range(kept_rows.MOST)]
+    places = [kept_rows.place_of(tmp_path, each) for each in (*near, *others, made(99))]
+    kept_rows.used(tmp_path, [*near, made(99), made(98)])  # of the last one nothing could be said
+    left = {path for path in tmp_path.iterdir() if path.is_dir()}
+    assert {*places[:count], places[-1]} <= left and len(left) == max(kept_rows.MOST, count + 1)
+
+
 def place_of(folder: Path, description: Description) -> Path:
     """The set of rows of which this was said."""
     edges = list(description.columns[0].edges)
