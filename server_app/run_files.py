@@ -35,7 +35,7 @@ from .records import completed_run, medians_file
 from .records.checkpoint import FOLDER, KEPT, Checkpoint, set_aside_newer, valid_checkpoints, write_checkpoint
 from .records.completed_run import CONFIG, STATUS
 from .records.line_files import LineFile
-from .records.restored_lines import CLIENTS, METRICS, copy_of_metrics, restored_clients, restored_metrics
+from .records.restored_lines import CLIENTS, CSV, METRICS, copy_of_metrics, restored_clients, restored_metrics
 from .records.row_values import Row, plain, total
 from .records.run_folder import default_name, free, lock, remove_temporary_files
 from .records.spreadsheet import cell, inert, line
@@ -45,7 +45,6 @@ from .reports.round_row import OF_EVALUATION
 from .rounds import Round
 from .stopping import chosen_round
 
-CSV = "metrics.csv"
 BEST = "best.safetensors"
 MODEL = "model.safetensors"
 TASK = "task.json"
@@ -120,7 +119,7 @@ class Records:
             self._digests[restored.path.name] = restored.write()
         self.card.add(restored_clients(self.folder, checkpoint).rows)
         self.card.medians = medians_file.read(self.folder)
-        if len(metrics.rows) <= checkpoint.server_round and (self.folder / CSV).exists():
+        if metrics.damaged and len(metrics.rows) <= checkpoint.server_round and (self.folder / CSV).exists():
             # It has the figures of the rows that are lost, and is written again from the others.
             atomic.write(free(self.folder / f"{CSV}.before"), (self.folder / CSV).read_bytes())
         set_aside_newer(self.folder, checkpoint.server_round)

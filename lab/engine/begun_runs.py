@@ -17,6 +17,7 @@ from server_app.config.keys import by_key
 from server_app.config.overrides import written
 from server_app.config.schema import Config
 from server_app.records.checkpoint import valid_checkpoints
+from server_app.records.run_folder import lock
 
 from ..results.run_folders import Run, is_run, load
 from .sweep_combinations import PlannedRun
@@ -72,12 +73,14 @@ class BegunRun:
     def going_on(self) -> Config:
         """The configuration with which it goes on from its newest checkpoint, or begins.
 
-        A folder in which no round was completed is removed: the run writes the same again.
+        A folder in which no round was completed is removed: the run writes the same again. Raises ConfigError if
+        another process writes to it.
         """
         if not self.folder.exists():
             return self.config
         if self.done() == 0 and not valid_checkpoints(self.folder):
-            shutil.rmtree(self.folder)
+            with lock(self.folder):  # another process may have begun it since `check`
+                shutil.rmtree(self.folder)
             return self.config
         return compose([written("resume", str(self.folder)), written("rounds", self.config.rounds)])
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from fedstride import user_parts
 from fedstride.errors import ConfigError, FedstrideError
+from fedstride.figures.metrics import recall
 from fedstride.files import bounded_reading
 from fedstride.tasks.models import networks_by_name
 from fedstride.tasks.models.tensors import Examples, load_arrays
@@ -23,8 +24,13 @@ from fedstride.tasks.registry import MODELS
 from fedstride.tasks.spec import Spec, Target
 from server_app.config.compose import from_yaml
 from server_app.config.schema import Config
-from server_app.records.completed_run import CONFIG
+from server_app.records.completed_run import CONFIG, STATUS
+from server_app.records.line_files import read_lines
+from server_app.records.restored_lines import METRICS
 from server_app.run_files import BEST, MODEL, TASK
+from server_app.stopping import chosen_round
+
+from ..results.status import read_status
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,12 +177,29 @@ def load(folder: str | Path, which: Which = "last", *, parts: str | Path | None 
         network = networks_by_name.build(config.model, spec.inputs, spec.outputs, config.seed)
         name = FILES[which]
         load_arrays(network, _arrays(place / name))
+        if which == "best":
+            _check_best(place, config.headline)
     except FileNotFoundError as error:
         raise ConfigError(f"{place} is not the folder of a run with a model: {name} does not exist") from error
     except (OSError, ValueError, RuntimeError, FedstrideError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ConfigError(f"{place / name} cannot be used: {reason[:300]}") from error
     return Model(network.eval(), spec, config, place.absolute())
+
+
+def _check_best(folder: Path, metric: str) -> None:
+    """Raises ValueError if the file has the model of a round that the run did not have in the end."""
+    from safetensors import safe_open
+
+    with safe_open(folder / BEST, "np") as file:
+        stored = (file.metadata() or {}).get("round", "")
+    recall(read_status(folder / STATUS).get("figures") or {})
+    chosen = chosen_round(read_lines(folder / METRICS), metric)
+    if chosen is not None and stored.isdecimal() and int(stored) > chosen[0]:
+        raise ValueError(
+            f"it is the model of a round {stored}, which the run has not kept: it was resumed before that round. "
+            f"The best one is {chosen[0]}, whose model is not there; use that of the last round"
+        )
 
 
 def folder_of(path: str | Path, which: Which = "last") -> Path:

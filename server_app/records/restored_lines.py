@@ -16,7 +16,7 @@ from .line_files import find_lines
 from .row_values import Row
 from .run_folder import free
 
-METRICS, CLIENTS = "metrics.jsonl", "clients.jsonl"
+METRICS, CLIENTS, CSV = "metrics.jsonl", "clients.jsonl", "metrics.csv"
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,14 @@ class Restored:
     rows: list[Row]
     fault: str | None  # what was damaged, and what happens with it
     copy: Path | None  # the second copy of the file, if it has one
+    damaged: bool = False  # whether it is the file that has a fault; else rows were lost before
 
     def write(self) -> str:
         """Write the file and its copy; the digest of its last line. A damaged file is kept under another name.
 
         Raises OSError if the folder cannot be written.
         """
-        if self.fault is not None and self.path.exists():
+        if self.damaged and self.path.exists():
             atomic.write(_kept(self.path), self.path.read_bytes())
         lines = chained(self.rows)
         content = "".join(line + "\n" for line in lines).encode()
@@ -60,10 +61,12 @@ def restored_metrics(folder: Path, checkpoint: Checkpoint) -> Restored:
     if not rows or rows[-1]["round"] != checkpoint.server_round:
         rows = [*rows, dict(checkpoint.row)]
     lost = sorted(set(range(checkpoint.server_round)) - {row["round"] for row in rows})
+    said = [] if fault is None else [fault]
     if lost:
-        fault = f"{fault}; `best`, `target` and `patience` are decided without round {_ranges(lost)}"
-        fault += "; metrics.csv is kept as metrics.csv.before" if (folder / "metrics.csv").exists() else ""
-    return Restored(path, rows, fault, copy)
+        said.append(f"`best`, `target` and `patience` are decided without round {_ranges(lost)}")
+        if fault is not None and (folder / CSV).exists():
+            said.append(f"{CSV} is kept as {CSV}.before")
+    return Restored(path, rows, "; ".join(said) or None, copy, fault is not None)
 
 
 def restored_clients(folder: Path, checkpoint: Checkpoint) -> Restored:
@@ -74,7 +77,7 @@ def restored_clients(folder: Path, checkpoint: Checkpoint) -> Restored:
     path = folder / CLIENTS
     whole, fault = _read(path, checkpoint, None)
     rows = whole if whole is not None else _rest(_lines(path), checkpoint)
-    return Restored(path, rows, fault, None)
+    return Restored(path, rows, fault, None, fault is not None)
 
 
 def _read(path: Path, checkpoint: Checkpoint, copy: Path | None) -> tuple[list[Row] | None, str | None]:

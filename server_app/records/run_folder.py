@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import struct
+import time
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -102,7 +103,7 @@ def lock(folder: Path) -> IO[str]:
     # Opened read-only: the disk could not be remounted read-only while a file is open for writing.
     file = os.fdopen(os.open(folder / LOCK, FLAGS | os.O_CREAT | os.O_NOFOLLOW, 0o666))
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock_alone(file)
     except BlockingIOError as error:
         file.close()
         raise ConfigError(f"the run in {folder} is still in progress; wait until it ends, or stop it") from error
@@ -113,6 +114,16 @@ def lock(folder: Path) -> IO[str]:
         fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     _OWN[:] = [*(reference for reference in _OWN if reference() is not None), weakref.ref(file)]
     return file
+
+
+def _lock_alone(file: IO[str]) -> None:
+    """Lock the file exclusively. Tried for a tenth of a second: `is_locked` shares the lock for a moment."""
+    for _ in range(10):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(0.01)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 _OWN: list[weakref.ref[IO[str]]] = []

@@ -159,7 +159,7 @@ def _write(path: Path, digests: np.ndarray) -> None:
 
 
 def used(folder: Path, sets: Iterable[SetOfRows]) -> None:
-    """Mark these sets as used now, if they are kept, and remove those that were used longest ago, but none of these.
+    """Mark the sets that are kept as used now; remove those that were used longest ago, but none of them.
 
     `sets`: those near the present rows, and the one of which something was said now.
     """

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from pids import killed_at
 
 from fedstride.errors import ConfigError
 from lab.engine.sweep_combinations import checked, plan
-from server_app.records.run_folder import lock
+from server_app.records.run_folder import is_locked, lock
 
 pytestmark = pytest.mark.slow
 
@@ -114,6 +116,15 @@ def test_a_run_that_another_process_writes_is_left_alone(whole: Path, tmp_path: 
         plan([*GIVEN, f"out={tmp_path / 'out'}"], resume=True)
 
 
+def test_who_looks_at_a_lock_does_not_keep_others_away(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    with (tmp_path / ".lock").open() as file:  # as `is_locked` has it for a moment
+        fcntl.flock(file, fcntl.LOCK_SH)
+        threading.Timer(0.03, lambda: fcntl.flock(file, fcntl.LOCK_UN)).start()
+        with lock(tmp_path):
+            assert is_locked(tmp_path)
+
+
 def test_a_sweep_is_resumed_in_its_folder_only() -> None:
     with pytest.raises(ConfigError, match="a sweep is resumed in its folder: name it, as in out="):
         plan(GIVEN, resume=True)
@@ -133,4 +144,7 @@ def test_nothing_is_removed_by_a_plan(whole: Path, tmp_path: Path) -> None:
     (begun / "status.json").write_text('{"state": "running"}')
     planned = plan([*GIVEN, f"out={tmp_path}"], resume=True)
     assert [job.folder.name for job in planned.jobs] == NAMES and begun.exists()
+    with lock(begun), pytest.raises(ConfigError, match="still in progress"):  # begun meanwhile by another process
+        checked(planned)
+    assert (begun / "status.json").exists()
     assert checked(planned).jobs[0].config.resume is None and not begun.exists()

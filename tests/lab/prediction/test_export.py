@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -18,6 +19,7 @@ import torch
 from desk import play
 from folders import Call
 from heart_tables import PUBLISHED, published
+from safetensors.numpy import load_file, save_file
 
 from fedstride.errors import ConfigError, DataError, FedstrideError
 from lab.prediction import onnx_file
@@ -189,6 +191,20 @@ def test_weights_with_what_prepares_an_example(adult: Path, tmp_path: Path) -> N
             np.testing.assert_array_equal(found.get_tensor(name), stored.get_tensor(name))
         prepared = json.loads(found.metadata()["prepared"])
     assert prepared == json.loads((adult / "task.json").read_text())
+
+
+@pytest.mark.slow
+def test_a_best_model_of_a_round_that_was_executed_anew_is_refused(adult: Path, tmp_path: Path) -> None:
+    shutil.copytree(adult, tmp_path / "run")
+    best = tmp_path / "run/best.safetensors"
+    assert load(best.parent, "best").config.rounds  # as it was written
+    save_file(load_file(best), best, metadata={"round": "99"})
+    with pytest.raises(
+        ConfigError, match=r"best.safetensors cannot be used: it is the model of a round 99, which the run"
+    ):
+        load(best.parent, "best")
+    (best.parent / "metrics.jsonl").unlink()  # a folder with the model alone
+    assert load(best.parent, "best").folder == best.parent
 
 
 SMALL = ("clients=2", "rounds=1", "client.local_steps=2")
