@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedstride.errors import require
 from server_app.config.compose import to_yaml
 from server_app.config.schema import Config
 from server_app.records.run_folder import folder_name
@@ -51,7 +52,12 @@ def runs_of(
     seeds: Sequence[int],
     out: Path,
 ) -> list[ComparedRun]:
-    """All runs, with folders in `out`; `configs`: the federations, by the names of their columns."""
+    """All runs, with folders in `out`; `configs`: the federations, by the names of their columns.
+
+    Raises ConfigError if one has the name of the other columns.
+    """
+    for name in (ALONE, POOLED):
+        require(name not in configs, "strategy", name, "another name: a comparison has a column of this name")
     one = by_one(next(iter(configs.values())))
     of_all = pooled(one, len(sites))
     runs = []

@@ -24,6 +24,7 @@ from fedstride.tasks.spec import Spec
 from server_app.config.schema import Config
 
 from ..engine.engine import files_of
+from ..engine.local_grid import names_of
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,12 @@ def of_files(files: Iterable[str]) -> Choice:
 
 
 def sites_of(config: Config, spec: Spec) -> list[ComparedSite]:
-    """The sites of a run with files. Raises the errors of `own.load`."""
+    """The sites of a run with files. Raises the errors of `own_files.load`."""
     files = files_of(config)
     sites = []
-    for number, path in enumerate(files):
+    for name, path in zip(names_of(files), files, strict=True):
         rows = own_files.load(path, spec)
-        sites.append(ComparedSite(_name(Path(path), number, files), rows.x, rows.y, rows.draws(config.split_seed)))
+        sites.append(ComparedSite(name, rows.x, rows.y, rows.draws(config.split_seed)))
     return sites
 
 
@@ -143,9 +144,3 @@ def _written(path: Path, parts: Sequence[tuple[ComparedSite, np.ndarray]]) -> st
         y=np.concatenate([site.y[rows] for site, rows in parts]),
     )
     return str(path)
-
-
-def _name(path: Path, number: int, files: Sequence[str]) -> str:
-    """The file's name without its ending, if no other site has the same; else the number of the client."""
-    stems = [Path(file).stem for file in files]
-    return path.stem if stems.count(path.stem) == 1 else str(number)

@@ -230,8 +230,9 @@ class _Start:
     """What a worker does first: ignores Ctrl-C, which is the main process's to handle, and takes its GPU."""
 
     def __init__(self, config: Config) -> None:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        count = torch.cuda.device_count() if uses_gpus(config) and any_gpu(config) else 0
+        shares = uses_gpus(config) and any_gpu(config)  # else all see all cards, as in client.device=cuda:1
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if shares else ""
+        count = torch.cuda.device_count() if shares else 0
         self._gpus = visible.split(",") if visible else [str(number) for number in range(count)]
 
     def __call__(self, number: int) -> None:

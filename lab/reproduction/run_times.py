@@ -8,7 +8,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from fedstride.errors import ConfigError
 from server_app.config.schema import Config
-from server_app.records.row_values import Row, total
+from server_app.records.row_values import Row, number, total
+from server_app.rounds import is_due
 
 T = TypeVar("T")
 
@@ -23,9 +24,8 @@ class Pace(NamedTuple):
 
     def of(self, config: Config, done: int = 0) -> float:
         """Seconds of the rounds of a run that are left after `done`."""
-        every = config.evaluate_every
-        evaluated = [at for at in range(done + 1, config.rounds + 1) if at % every == 0 or at == config.rounds]
-        return (config.rounds - done) * self.round + len(evaluated) * self.evaluation
+        evaluated = sum(is_due(at, config) for at in range(done + 1, config.rounds + 1))
+        return (config.rounds - done) * self.round + evaluated * self.evaluation
 
 
 def pace(rows: Sequence[Row]) -> Pace | None:
@@ -33,7 +33,7 @@ def pace(rows: Sequence[Row]) -> Pace | None:
     trained = [total(row, ("seconds/train", "seconds/aggregate")) for row in rows if row["round"] > 0]
     if not trained:
         return None
-    evaluated = [float(row["seconds/evaluate"]) for row in rows if "seconds/evaluate" in row]
+    evaluated = [spent for row in rows if (spent := number(row, "seconds/evaluate")) is not None]
     return Pace(sum(trained) / len(trained), sum(evaluated) / len(evaluated) if evaluated else 0.0)
 
 

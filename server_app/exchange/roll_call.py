@@ -310,7 +310,8 @@ class Roster:
         former = self._claims.id_of(node)
         client = self._claims.settle(facts[wire.CLIENT_ID], node, connected, name)
         if former is not None and former not in self._claims.owners:
-            self._node_of.pop(former, None)
+            for known in (self._node_of, self.facts, self.names):
+                known.pop(former, None)
         for number in (client, node.id):
             self.names.pop(number, None)
             if name:

@@ -140,6 +140,24 @@ def test_each_row_is_held_out_once(sites: list[str], tmp_path: Path, count: int)
 
 
 @pytest.mark.slow
+def test_sites_with_one_file_name_and_a_number_have_names_of_their_own(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("1.csv", "x/a.csv", "y/a.csv")]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+    files = [table(path, 80, number, 0.5) for number, path in enumerate(paths)]
+    config = compose(
+        ["task=own_table", COLUMNS, "task.classes=[no,yes]", "partition=own", "clients=3", *TRAINING,
+         f"partition.files=[{','.join(map(repr, map(str, files)))}]", "holdout=0.2", "evaluate_clients=true"]
+    )  # fmt: skip
+    planned = plan({"fedavg": config}, [1], tmp_path / "out")
+    assert [site.name for site in planned.sites] == ["0 (1)", "1 (a)", "2 (a)"]
+    assert len({run.folder for run in planned.runs}) == len(planned.runs) == 5
+    for name in (ALONE, POOLED):
+        with pytest.raises(ConfigError, match=f"strategy = '{name}' is not allowed: strategy must be another"):
+            plan({name: config}, [1], tmp_path / name)
+
+
+@pytest.mark.slow
 def test_a_cross_validation_measures_every_row(sites: list[str], tmp_path: Path) -> None:
     printed, found = compared(tmp_path / "out", *sites, "strategy=fedavg", "--folds", "2", "--seeds", "1")
     assert [each["rows"] for each in found] == [80, 120, 60, 260]

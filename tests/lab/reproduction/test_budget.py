@@ -33,6 +33,12 @@ def test_the_time_of_the_rounds_that_are_left() -> None:
     assert Pace(2.0, 5.0).of(config, done=95) == 15.0
     assert Pace(2.0, 5.0).of(replace(config, rounds=101), done=100) == 7.0  # the last round is always evaluated
     assert Pace(2.0, 5.0).of(config, done=100) == 0.0
+    assert Pace(2.0, 5.0).of(replace(config, evaluate_every=0)) == 205.0  # only the last round is evaluated
+
+
+def test_an_evaluation_without_a_time_counts_for_none() -> None:
+    rows = [{"round": 1, "seconds/train": 2.0, "seconds/evaluate": None}, {"round": 2, "seconds/train": 4.0}]
+    assert pace(rows) == Pace(3.0, 0.0)
 
 
 def test_the_pace_of_what_is_done() -> None:
