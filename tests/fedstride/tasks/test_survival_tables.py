@@ -11,9 +11,10 @@ from own_files import npz, refused, written
 
 from fedstride.errors import ConfigError
 from fedstride.tasks import own_files
-from fedstride.tasks.data_toml.site import read_site
+from fedstride.tasks.data_toml.site import SiteData, read_site
 from fedstride.tasks.datasets.nodes import own_table
 from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.own_files.tables import counted_faults
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec, Target
 from lab.prediction.model import load
@@ -57,7 +58,13 @@ def test_time_and_event_are_read_in_the_order_of_the_task(tmp_path: Path) -> Non
     ],
 )
 def test_a_cell_that_is_no_time_or_no_event_is_refused(old: str, new: str, words: str, tmp_path: Path) -> None:
-    assert words in refused(written(tmp_path / "mine.csv", TABLE.replace(old, new, 1)), SPEC)
+    path = written(tmp_path / "mine.csv", TABLE.replace(old, new, 1))
+    assert words in refused(path, SPEC)
+    assert not counted_faults.read(SiteData(path), SPEC).readable, "a description says the same"
+
+
+def test_a_table_that_training_reads_is_readable(tmp_path: Path) -> None:
+    assert counted_faults.read(SiteData(written(tmp_path / "mine.csv", TABLE)), SPEC).readable
 
 
 X = np.zeros((2, 3), np.float32)

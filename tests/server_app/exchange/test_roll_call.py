@@ -79,7 +79,7 @@ def test_a_round_without_a_change_sends_nothing_and_a_node_that_comes_back_is_as
 
 
 def test_of_an_id_that_a_node_has_given_up_nothing_is_left() -> None:
-    claimed = {2: 0, 3: 3}
+    claimed = {2: 0, 3: 7}
 
     def moving(message: Message, context: Context) -> Message:
         client = claimed[message.metadata.dst_node_id]
@@ -88,15 +88,15 @@ def test_of_an_id_that_a_node_has_given_up_nothing_is_left() -> None:
 
     grid = Changing(2)
     grid._app = moving  # type: ignore[assignment]
-    roster = Roster(grid, compose(["clients=5", "min_clients=1", "node_ids=any"]), CONFIG)
+    roster = Roster(grid, compose(["clients=9", "min_clients=1", "node_ids=any"]), CONFIG)
     roster.call()
-    assert sorted(roster.facts) == sorted(roster.few_held) == [0, 3]
-    claimed[3], grid.here = 4, {2}
+    assert sorted(roster.facts) == sorted(roster.few_held) == [0, 7]
+    claimed[3], grid.here = 8, {2}
     roster.refresh(1)
     grid.here = {2, 3}  # the second node is connected again, and says something else
     roster.refresh(2)
-    assert sorted(roster.facts) == sorted(roster.few_held) == [0, 4]
-    assert 3 not in roster.names
+    assert sorted(roster.facts) == sorted(roster.few_held) == [0, 8]
+    assert 7 not in roster.names
 
 
 def test_the_nodes_of_a_grid_that_knows_ids_only() -> None:

@@ -136,15 +136,14 @@ def _state(asked: DescribedColumn, site: SiteData, spec: Spec, names: Sequence[s
 def _convert(seen: Seen, rows: Rows, spec: Spec, said: Mapping[str, AllowedCells], is_filled: bool) -> None:
     """Add the values of a column in these rows. `is_filled`: whether a run refuses an empty cell of it."""
     column = seen.asked
-    if column.predicted and spec.target is Target.CLASS:
-        convert = cells.class_of(spec.names, spec.outputs)
-    elif column.predicted and column.categories:  # of labels, and of an event
-        convert = cells.label
+    if column.predicted:
+        converts = dict(zip((name for name, _ in _targets(spec)), table_file.converts_of(spec), strict=True))
+        convert = cells.within(converts[column.name], said.get(column.name))
+        words = spec.target is Target.CLASS and bool(spec.names)
     elif column.categories:
-        convert = cells.class_of(column.categories, len(column.categories))
+        convert, words = cells.class_of(column.categories, len(column.categories)), True
     else:
-        convert = cells.within(cells.number, said.get(column.name))
-    words = bool(column.categories) and convert is not cells.label and (not column.predicted or bool(spec.names))
+        convert, words = cells.within(cells.number, said.get(column.name)), False
     values = np.full(len(rows), np.nan)
     for position, cell in enumerate(rows.cells[column.name]):
         text = cell.strip()

@@ -191,15 +191,20 @@ def _targets(spec: Spec) -> tuple[str, ...]:
     return names
 
 
-def _converted(chunks: Iterator[Rows], spec: Spec, site: SiteData) -> Iterator[tuple[np.ndarray, ...]]:
-    """The examples, the targets and the two digests of each chunk of rows."""
+def converts_of(spec: Spec) -> list[cells.Convert]:
+    """What a cell of each column to predict becomes."""
     of_target: dict[Target, list[cells.Convert]] = {
         Target.CLASS: [cells.class_of(spec.names, spec.outputs)],
         Target.LABELS: [cells.label] * spec.outputs,
         Target.VALUES: [cells.number] * spec.outputs,
         Target.SURVIVAL: [cells.duration, cells.label],
     }
-    converts = of_target[spec.target]
+    return of_target[spec.target]
+
+
+def _converted(chunks: Iterator[Rows], spec: Spec, site: SiteData) -> Iterator[tuple[np.ndarray, ...]]:
+    """The examples, the targets and the two digests of each chunk of rows."""
+    converts = converts_of(spec)
     said = {} if site.dictionary is None else site.dictionary.columns
     for rows in chunks:
         x = _inputs(rows, spec, said)

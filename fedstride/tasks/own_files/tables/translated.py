@@ -104,7 +104,10 @@ def _code(number: str | None, stored: type[np.generic] | None) -> float | Decima
     if stored is np.float32 or stored is np.float16:
         with np.errstate(over="ignore"):
             return float(stored(float(number)))
-    return Decimal(number)
+    try:
+        return Decimal(number)
+    except ArithmeticError:  # an exponent of many digits: no code has one
+        return None
 
 
 def _changes(form: FileForm, origin: ColumnInFile) -> bool:

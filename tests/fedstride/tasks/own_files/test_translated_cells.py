@@ -96,6 +96,8 @@ def test_a_code_for_no_value_is_one_however_it_is_written(
     assert list(words) == ["7"] * len(cells)
     texts = as_task(["-09"], form, replace(origin, missing=("-9",)), is_number=False)
     assert list(texts) == ["-09"]  # a code in a text is another one
+    large = as_task(["1e9999999999999999999"], FileForm(), ColumnInFile(missing=said), is_number=True)
+    assert list(large) == ["1e9999999999999999999"]  # no code, and refused as a number
     other = as_task(["5"], form, replace(origin, missing=said), is_number=True)
     assert list(other) == ["53.0"]
 
