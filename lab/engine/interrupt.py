@@ -9,7 +9,10 @@ from types import FrameType
 from typing import Any
 
 from fedstride.processes import unix_signals
-from server_app.records.checkpoint import valid_checkpoints
+from server_app.records.checkpoint import has_checkpoint
+from server_app.records.completed_run import STATUS
+
+from ..results.status import read_status
 
 
 class InterruptHandler:
@@ -53,6 +56,20 @@ class InterruptHandler:
 
 def how_to_resume(folder: Path) -> str:
     """What to do with the stopped run in this folder: the command that resumes it, if it has a checkpoint."""
-    if valid_checkpoints(folder):
-        return f"resume with: fedstride resume {folder}"
-    return "no round was completed, so start it again" + (f"; its folder: {folder}" if folder.is_dir() else "")
+    return next_step(folder, f"resume with: fedstride resume {folder}")
+
+
+def next_step(folder: Path, resume: str) -> str:
+    """`resume`, if the stopped run in this folder has a checkpoint; else why it must be started again."""
+    if not folder.is_dir():
+        return f"{NO_ROUND}, so start it again"
+    if has_checkpoint(folder):
+        return resume
+    rounds = None
+    with contextlib.suppress(OSError, ValueError):
+        rounds = read_status(folder / STATUS).get("rounds")
+    return f"{NO_CHECKPOINT if rounds else NO_ROUND}, so start it again; its folder: {folder}"
+
+
+NO_ROUND = "no round was completed"
+NO_CHECKPOINT = "it has no checkpoint (checkpoint_every=0)"

@@ -21,14 +21,13 @@ from server_app.config.keys import label
 from server_app.config.overrides import Override, parse, values_of, written
 from server_app.config.schema import Config
 from server_app.config.variables import with_variables
-from server_app.records.checkpoint import valid_checkpoints
 from server_app.session import Prepared
 
 from ..comparison import whole_comparison
 from ..comparison.compare import PlannedComparison
 from ..comparison.comparison_runs import ComparedRun
 from ..engine.engine import engine, uses_gpus
-from ..engine.interrupt import InterruptHandler
+from ..engine.interrupt import InterruptHandler, next_step
 from ..engine.sweep import EndedRun, run_jobs
 from ..engine.sweep_combinations import PlannedRun, Sweep, checked, plan
 from ..results.run_folders import find_runs
@@ -128,14 +127,9 @@ def _train(prepared: Prepared, line: StatusLine) -> Result:
 
 
 def _stopped(folders: Sequence[Path], error: KeyboardInterrupt) -> NoReturn:
-    then = [_next(folder) for folder in folders] or ["it has not begun"]
+    steps = (next_step(folder, f"go on with: fedstride.resume({str(folder)!r})") for folder in folders)
+    then = [*steps] or ["it has not begun"]
     raise KeyboardInterrupt(f"the run was stopped; {then[0]}") from error
-
-
-def _next(folder: Path) -> str:
-    if valid_checkpoints(folder):
-        return f"go on with: fedstride.resume({str(folder)!r})"
-    return f"no round was completed, so start it again; its folder: {folder}"
 
 
 # ---------------------------------------------------------------- a sweep

@@ -114,6 +114,11 @@ def newest_checkpoint(
     )
 
 
+def has_checkpoint(run_folder: Path) -> bool:
+    """Whether there is a checkpoint; it is not read."""
+    return bool(_folders(run_folder))
+
+
 def valid_checkpoints(run_folder: Path) -> list[Checkpoint]:
     """The valid checkpoints of a run, newest first."""
     checkpoints = []

@@ -359,6 +359,16 @@ def test_ctrl_c_before_the_first_round_says_so(press: Callable[[Any], None]) -> 
         fedstride.run(SMALL)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_in_a_run_without_checkpoints_says_so(press: Callable[[Any], None]) -> None:
+    press(Press(2))
+    with pytest.raises(
+        KeyboardInterrupt, match=r"it has no checkpoint \(checkpoint_every=0\), so start it again; its"
+    ):
+        fedstride.run({**SMALL, "rounds": 3, "checkpoint_every": 0})
+
+
 @pytest.mark.parametrize(
     ("stopped", "call"),
     [
