@@ -17,7 +17,7 @@ from logging import WARNING
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from fedstride.errors import ConfigError, unknown
+from fedstride.errors import ConfigError, require, unknown
 from fedstride.flower.logs import log
 
 from .config.keys import by_key
@@ -180,7 +180,8 @@ TRACKERS: dict[str, type[Tracker]] = {
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raise ConfigError for a tracker that does not exist or is not installed."""
+    """Raise ConfigError for a tracker that does not exist, is not installed, or is named twice."""
+    require(len(set(names)) == len(names), "track", list(names), "a list without repetitions")
     for name in names:
         if name not in TRACKERS:
             raise unknown("tracker (track=[...])", name, TRACKERS)

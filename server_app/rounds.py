@@ -263,14 +263,16 @@ class Federation:
             wait = self.waits.wait("calibrate", self._clients_of(messages))
             replies = self._exchanged(messages, wait, returns=returns)
             bytes_of_arrays += sum(bytes_in(message) for message in (*messages, *replies.values()))
-            return {self.roster.client_of(node): reply for node, reply in replies.items()}
+            by_client = {self.roster.client_of(node): reply for node, reply in replies.items()}
+            wait.finished({client for client, reply in by_client.items() if not reply.has_error()})
+            return by_client
 
         examples = {
             client: count
             for client, facts in self.roster.facts.items()
             if isinstance(count := facts.get(wire.NUM_EXAMPLES), int)
         }
-        copy = self.calibration(server_round, model, examples, ask)
+        copy = self.calibration(server_round, model, examples, ask, self.roster.label)
         figures = {
             f"{name}/{key.removeprefix('test/')}": value
             for key, value in self.evaluate(copy.arrays, server_round).items()

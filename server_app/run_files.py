@@ -61,7 +61,7 @@ class Records:
     are not written; lines stay in memory, the checkpoint is skipped. What is missing at the end fails the run.
 
     `frozen`: arrays that are not trained; models are written with them, checkpoints without. `resume`: of the run
-    that is resumed. Lines of later rounds are removed; damaged ones are restored if possible, see `restore`.
+    that is resumed. Lines of later rounds are removed; damaged ones are restored, see `restored_lines.py`.
     Raises ConfigError if another process writes to the folder, RunError if it cannot be written.
     """
 
@@ -254,6 +254,8 @@ class Records:
         if self._completed and (is_whole or state != "completed"):
             self._try(STATUS, lambda: completed_run.put_back(self.folder, self._completed))
             self._lock.close()
+            if self._unwritten and state == "completed":
+                raise RunError(self._and_unwritten("the run was completed before"))
             return
         if self.last is not None:
             self._write_last(self.last, state)

@@ -4,8 +4,8 @@ These are pure functions of the rows so far, so a resumed run makes the same dec
 
 If clients report the metric that decides, no client decides alone. The value that decides is then not the mean,
 which a client moves by its share, but the median over clients: the value that more than half of those who reported
-it reached. The round counts only if enough clients reported it (`best_quorum`). `rows.decision_figure` adds this
-value to the round's row.
+it reached. The round counts only if enough clients reported it (`best_quorum`). `decision_figure` in
+`reports/round_row.py` adds this value to the round's row.
 """
 
 from __future__ import annotations

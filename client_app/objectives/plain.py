@@ -1,4 +1,4 @@
-"""The plain objective: mean cross-entropy of the mini-batch, without an additional term."""
+"""The plain objective: the mean loss of the task over the mini-batch, without an additional term."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ Logits = Callable[[torch.Tensor], torch.Tensor]
 """Logits -> the logits of which the loss of training is taken, of the same shape."""
 
 LossTerm = Callable[[nn.Module, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""(model, images, labels, logits) -> scalar, added to the mean cross-entropy of the mini-batch."""
+"""(model, inputs, targets, outputs) -> scalar, added to the mean loss of the mini-batch."""
 
 State = Mapping[str, np.ndarray | Plain]
 """The values that a method of one client keeps for the next round, without nesting; empty if there are none."""

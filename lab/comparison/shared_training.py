@@ -15,7 +15,7 @@ from fedstride.errors import ConfigError, require
 from fedstride.settings import MOST_STEPS
 from server_app.config.attacks import ATTACKS
 from server_app.config.calibrations import CALIBRATIONS
-from server_app.config.keys import by_key, chain
+from server_app.config.keys import by_key, counting_mini_batches
 from server_app.config.schema import Config
 from strategies.registry import PRIVACY, STRATEGIES
 
@@ -95,7 +95,7 @@ def in_words(config: Config) -> list[str]:
     alone = "alone takes as many steps as the site does in the federation"
     if steps is None:
         return [f"{alone}; pooled uses each row as often as the federation does"]
-    fewer = [spec.name for spec in chain(config.strategy) if hasattr(spec, "local_steps")]
+    fewer = [spec.name for spec in counting_mini_batches(config.strategy)]
     return [
         f"{alone}; pooled as many as all sites together",
         *(f"{name} can take fewer steps in later rounds, alone and pooled do not" for name in fewer),

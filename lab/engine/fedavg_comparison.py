@@ -13,7 +13,7 @@ from fedstride.processes.unix_signals import STOPPED
 from fedstride.settings import fields_of
 from server_app import session
 from server_app.build import build_strategy
-from server_app.config.keys import chain
+from server_app.config.keys import mini_batches
 from server_app.config.schema import Config
 from server_app.records.row_values import Row
 from server_app.rounds import Round
@@ -61,9 +61,8 @@ def left_behind(folder: Path, rounds: int) -> str:
 
 def local_sgd(config: Config) -> Training:
     """Local SGD with what all client rules share, and with as many mini-batches as the run has."""
-    counted = [spec.local_steps for spec in chain(config.strategy) if hasattr(spec, "local_steps")]
     shared = {name: getattr(config.client, name) for name in fields_of(Training)}
-    shared["local_steps"] = counted[0] if counted else config.client.local_steps
+    shared["local_steps"] = mini_batches(config)
     return cast(Training, RULES.config("sgd")(**shared))
 
 

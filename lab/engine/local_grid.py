@@ -40,7 +40,6 @@ class LocalGrid(Grid):
         self,
         client_app: ClientApp,
         clients: int,
-        run_config: dict[str, Any] | None = None,
         data: Sequence[str] = (),
     ) -> None:
         identity.set_identity(run_id=RUN_ID, node_id=SERVER_ID)
@@ -56,7 +55,7 @@ class LocalGrid(Grid):
                     **({"data": data[i]} if data else {}),
                 },
                 state=RecordDict(),
-                run_config=dict(run_config or {}),
+                run_config={},
             )
             for i in range(clients)
         }

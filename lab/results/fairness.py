@@ -8,10 +8,11 @@ from typing import Any
 from fedstride.errors import FedstrideError, counted
 from fedstride.messages import wire
 from server_app.build import build_strategy
+from server_app.config.keys import mini_batches
 from server_app.config.schema import Config
 from server_app.stopping import reason_to_stop
 
-from .grouping import Group, method_values
+from .grouping import Group
 from .run_folders import Run
 
 EVALUATED = ("test/", f"{wire.LOCAL}/")
@@ -24,7 +25,7 @@ def fairness(groups: Sequence[Group], metric: str = "", *, counts_evaluations: b
     `counts_evaluations`: whether the number of a run depends on how often `metric` was evaluated.
     """
     return [
-        *_for_each_setting(groups, _budget, _budgets),
+        *_for_each_setting(groups, mini_batches, _budgets),
         *_for_each_setting(groups, _weighting, _weightings),
         *_data(groups),
         *_lengths(groups),
@@ -103,12 +104,6 @@ def _for_each_setting(
         if len(set(by_method.values())) > 1:
             remarks.append(f"{setting}: {said(by_method)}")
     return remarks
-
-
-def _budget(config: Config) -> int | None:
-    """Mini-batches of a client in a round; None: full epochs."""
-    steps: int | None = method_values(config).get("two_d_lrd.local_steps") or config.client.local_steps
-    return steps
 
 
 def _budgets(steps: dict[str, int | None]) -> str:

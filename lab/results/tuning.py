@@ -48,7 +48,7 @@ def tuned(
         kept.append(replace(run_group, runs=chosen_runs))
         values[run_group.method, run_group.setting] = describe({key: chosen}, [key]) if chosen is not None else ""
         edge = {grid[0]: "smallest", grid[-1]: "largest"}.get(chosen)
-        if edge is not None and not isinstance(chosen, str):
+        if edge is not None and isinstance(chosen, (int, float)) and not isinstance(chosen, bool):
             remarks.append(
                 f"{run_group.method}, {run_group.setting}: {key}={plain(chosen)} is the {edge} of the grid"
             )

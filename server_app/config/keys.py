@@ -19,6 +19,17 @@ def chain(spec: Any) -> Iterator[Any]:
         spec = getattr(spec, "inner", None)
 
 
+def counting_mini_batches(strategy: Any) -> list[Any]:
+    """The configurations of those of a strategy's parts that count mini-batches in place of epochs (2D-LRD)."""
+    return [spec for spec in chain(strategy) if hasattr(spec, "local_steps")]
+
+
+def mini_batches(config: Config) -> int | None:
+    """How many mini-batches a client trains in a round; None for whole epochs."""
+    counted: list[int] = [spec.local_steps for spec in counting_mini_batches(config.strategy)]
+    return counted[0] if counted else config.client.local_steps
+
+
 # ---------------------------------------------------------------- every key of a configuration
 
 

@@ -73,9 +73,14 @@ class CCVR:
         return server_round > self._rounds - self.settings.rounds
 
     def __call__(
-        self, server_round: int, arrays: ArrayRecord, examples: Mapping[int, int], ask: Ask
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        examples: Mapping[int, int],
+        ask: Ask,
+        label: Callable[[int], int | str],
     ) -> Calibrated:
-        """The calibrated copy of a round's model. `examples`: the number of each client, by id.
+        """The calibrated copy of a round's model. `examples`: the number of each client; `label`: its name, by id.
 
         A client without a valid reply is left out, with a warning. If there is none, the copy is the model.
         """
@@ -86,7 +91,7 @@ class CCVR:
             try:
                 moments.append(self._read(reply, examples.get(client, 0)))
             except ReplyError as error:
-                log(WARNING, "client %d: its moments of classes are not used: %s", client, error)
+                log(WARNING, "client %s: its moments of classes are not used: %s", label(client), error)
         if not moments:
             return Calibrated(arrays, 0)
         model = views(arrays)

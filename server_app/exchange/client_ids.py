@@ -16,7 +16,7 @@ from fedstride.flower.grids import ConnectedNode
 class Owner(NamedTuple):
     """The node that an id belongs to."""
 
-    key: str  # the digest of its public key, or its node id; see `flower.Node`
+    key: str  # the digest of its public key, or its node id; see `grids.ConnectedNode`
     label: str  # the node in words, for messages
     name: str = ""  # the client's name in records; empty: its id is used
 

@@ -41,6 +41,11 @@ NOT_TESTED = (
     "training asks the smallest site, if clients evaluate."
 )
 
+ENDED_EARLY = (
+    "Not tested: the rows stay at the sites. The evaluation of the last planned round asks the smallest one, and "
+    "this run ended before."
+)
+
 NOT_COMPLETED = "Not tested: the run is not completed."
 
 SAID_ELSEWHERE = frozenset({"experiment", "out", "name", "resume", "presets", "seed", "rounds", "licence"})
@@ -89,6 +94,8 @@ class Card:
 
     def _membership(self, row: Row, arrays: ArrayRecord) -> str:
         """What the test finds at the smallest site. `row`: of the last round."""
+        if self.audit is None and self._config.evaluate_clients and row["round"] < self._config.rounds:
+            return ENDED_EARLY
         if self.audit is None:
             asked = [site for site in self.sites if site.tested.get("round") == row["round"]]
             said = (membership.in_words(site.tested, _plain(site.name)) for site in asked)

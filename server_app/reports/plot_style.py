@@ -50,9 +50,9 @@ def _dashed(number: int) -> int:
     return (number + 3 * (number // len(STYLES))) % len(STYLES)
 
 
-def dash(number: int, width: float = 2.0) -> list[float]:
-    """The dashes and gaps of line `number` in pixels, for a line of this width; empty for a line without gaps."""
-    return [length * width for length in STYLES[_dashed(number)]["linestyle"][1]]
+def dash(number: int) -> list[float]:
+    """The dashes and gaps of line `number` in pixels, for a line of two pixels; empty for a line without gaps."""
+    return [2.0 * length for length in STYLES[_dashed(number)]["linestyle"][1]]
 
 
 LONGEST, LONGEST_LABEL = 120, 50

@@ -145,15 +145,19 @@ class Sites:
     @property
     def all(self) -> list[SiteRecord]:
         """The sites, in the order of their numbers and then of their names."""
-        ordered = sorted(self._found, key=lambda client: (isinstance(client, str), client))
-        return [self._found[client] for client in ordered]
+        return [self._found[client] for client in sorted(self._found, key=_order)]
 
     @property
     def smallest(self) -> int | None:
         """The number of the site with the fewest rows; None if the sites have names, which only nodes know."""
         sizes = {client: site.rows for client, site in self._found.items() if site.rows is not None}
-        site_number = min(sizes, key=lambda client: (sizes[client], str(client)), default=None)
+        site_number = min(sizes, key=lambda client: (sizes[client], _order(client)), default=None)
         return site_number if isinstance(site_number, int) else None
+
+
+def _order(client: Any) -> tuple[bool, Any]:
+    """A sort key: numbers, as numbers, before names."""
+    return isinstance(client, str), client
 
 
 def name_of(config: Config, client: Any) -> str:

@@ -22,7 +22,7 @@ from lab.results.run_folders import Run, load
 from server_app import session
 from server_app.config.compose import compose
 from server_app.evaluation import membership
-from server_app.reports.model_card import NOT_TESTED
+from server_app.reports.model_card import ENDED_EARLY, NOT_TESTED
 
 CHOSEN = ("model=mlp", "clients=3", "client.batch_size=20", "partition=dirichlet", "holdout=0.3", "rounds=2",
           "evaluate_clients=true", "strategy=fedavg", "client.local_steps=5")  # fmt: skip
@@ -128,13 +128,18 @@ def test_too_few_rows_are_said(tmp_path: Path) -> None:
     "chosen",
     [
         ["evaluate_clients=false", "holdout=0"],
-        ["target=0.000001", "best=local/accuracy", "evaluate_every=1"],
         ["evaluate_clients=false", "privacy=local", "best=test/accuracy"],
     ],
 )
 def test_a_run_that_asks_nobody_says_so(chosen: list[str], tmp_path: Path) -> None:
     found = load(play(tmp_path, *CHOSEN, *chosen, small=False).folder)
     assert card_of(found) == NOT_TESTED
+
+
+@pytest.mark.slow
+def test_a_run_that_ended_early_says_so(tmp_path: Path) -> None:
+    early = ("target=0.000001", "best=local/accuracy", "evaluate_every=1")
+    assert card_of(load(play(tmp_path, *CHOSEN, *early, small=False).folder)) == ENDED_EARLY
 
 
 HOSTILE: dict[str, dict[str, Any]] = {

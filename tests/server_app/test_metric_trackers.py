@@ -118,6 +118,8 @@ def test_a_tracker_that_fails_does_not_end_the_run(tmp_path: Path, monkeypatch) 
 def test_unknown_and_missing_trackers_are_refused(monkeypatch) -> None:
     with pytest.raises(ConfigError, match=r"'tensorbord'. Did you mean 'tensorboard'"):
         check_trackers(compose(["track=[tensorbord]"]).track)
+    with pytest.raises(ConfigError, match="track must be a list without repetitions"):
+        check_trackers(["tensorboard", "tensorboard"])
     monkeypatch.setattr(metric_trackers, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"track = 'wandb'.*pip install 'fedstride\[wandb\]'"):
         check_trackers(["wandb"])

@@ -55,8 +55,8 @@ class SuperLinkRequests:
     def announced(self, message_id: str, most_objects: int) -> AnnouncedReply | None:
         """The reply to this message, if it has arrived. The SuperLink gives each reply out only once.
 
-        Requests are repeated while the SuperLink does not answer, as in Flower. Raises TooLargeError if the reply
-        consists of more than `most_objects` objects.
+        Requests are repeated while the SuperLink does not answer, as in Flower. Raises ReplyTooLargeError if the
+        reply consists of more than `most_objects` objects.
         """
         import httpx
         from flwr.proto.message_pb2 import Message as MessageProto
@@ -101,7 +101,7 @@ class SuperLinkRequests:
     def content(self, object_id: str, most_bytes: int) -> bytes | None:
         """The content of an object; None if it has not arrived at the SuperLink yet.
 
-        Raises UndeliverableError if it will not arrive, TooLargeError if it has more than `most_bytes` bytes,
+        Raises UndeliverableError if it will not arrive, ReplyTooLargeError if it has more than `most_bytes` bytes,
         ConnectionError if the SuperLink cannot answer now, and PermissionError if it no longer answers this run.
         """
         import httpx

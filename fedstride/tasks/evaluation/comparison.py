@@ -62,7 +62,7 @@ def at_site(name: str, columns: Columns, pairs: Pairs, seed: int) -> At:
     first = next(iter(columns.values()))[0]
     comparison = bootstrapped(name, [first.rows], columns, pairs, seed)
     exact = comparison.enough.get(AUROC, False) and _one_column(first)
-    return _by_delong(comparison, columns, pairs) if exact else comparison
+    return _by_delong(comparison, columns) if exact else comparison
 
 
 def bootstrapped(name: str, sizes: Sequence[int], columns: Columns, pairs: Pairs, seed: int) -> At:
@@ -117,7 +117,7 @@ def _compared(value: float, draws: np.ndarray, spread: float, enough: bool) -> C
     return ComparedFigure(value, intervals.of_draws(draws), spread, intervals.variance_of_draws(draws))
 
 
-def _by_delong(comparison: At, columns: Columns, pairs: Pairs) -> At:
+def _by_delong(comparison: At, columns: Columns) -> At:
     """The same with DeLong's intervals for the AUROC; there are rows of both kinds."""
     positive = next(iter(columns.values()))[0].scores()[1][:, 0]
     scores = np.stack([rows.scores()[0][:, 0] for seeds in columns.values() for rows in seeds])

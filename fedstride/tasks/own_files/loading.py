@@ -88,7 +88,7 @@ def load(path: str | Path, spec: Spec) -> NodeData:
 
 
 def _prepared(folder: Path, spec: Spec) -> NodeData:
-    """What `for_nodes.prepared` has written. Raises DataError if it has another form than the message asks for."""
+    """What `node_process.prepared` has written. Raises DataError if the message asks for another form."""
     about = json.loads((folder / FORM).read_text())
     if about["form"] != json.loads(json.dumps(of_task(spec))):
         raise DataError(

@@ -44,7 +44,7 @@ def read(source: Path, spec: Spec) -> Unlabelled:
     if source.suffix.lower() == npz.SUFFIX:
         return of_array(npz.inputs(source, spec), spec, str(source))
     if site.is_table and table_file.possible(spec):
-        return _joined(table_file.unlabelled(site, spec), spec, source)
+        return _joined(table_file.unlabelled(site, spec), source)
     other = table_file.other_table(source) if table_file.possible(spec) else ""
     raise DataError(f"{source} cannot be read as examples of kind {spec.inputs.kind}: {_possible(spec)}{other}")
 
@@ -62,7 +62,7 @@ def of_frame(columns: Sequence[str], rows: Iterable[Sequence[Any]], spec: Spec) 
     values = [[_text(row[place]) for place in places] for row in rows]
     cells = {name: [row[at] for row in values] for at, name in enumerate(wanted)}
     part = Rows(Path("table"), "row", range(1, len(values) + 1), cells, [b""] * len(values))
-    return _joined(iter([(table_file.examples(part, spec), part)] if values else []), spec, Path("table"))
+    return _joined(iter([(table_file.examples(part, spec), part)] if values else []), Path("table"))
 
 
 def of_array(x: np.ndarray, spec: Spec, source: str = "array") -> Unlabelled:
@@ -71,7 +71,7 @@ def of_array(x: np.ndarray, spec: Spec, source: str = "array") -> Unlabelled:
     return Unlabelled(examples, [str(number) for number in range(1, len(examples) + 1)], "row")
 
 
-def _joined(parts: Iterator[tuple[np.ndarray, Rows]], spec: Spec, source: Path) -> Unlabelled:
+def _joined(parts: Iterator[tuple[np.ndarray, Rows]], source: Path) -> Unlabelled:
     chunks = [(x, [str(number) for number in rows.numbers], rows.unit) for x, rows in parts]
     if not chunks:
         raise DataError(f"{source} contains no examples: it has no rows")

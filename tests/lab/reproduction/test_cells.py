@@ -84,6 +84,6 @@ def test_what_does_not_exist(arguments: tuple[object, ...], words: str) -> None:
 
 def test_seeds() -> None:
     assert seeds_in("3, 1,20") == [3, 1, 20]
-    for text in ("", "1,1", "1;2", "-1", "1.0", "١"):
+    for text in ("", "1,1", "1,01", "1;2", "9" * 5_000, "-1", "1.0", "١"):
         with pytest.raises(ConfigError, match="--seeds"):
             seeds_in(text)

@@ -233,6 +233,16 @@ def test_a_key_of_one_method_only_is_tuned_there(tmp_path: Path) -> None:
     assert made.grid().rows == [["fedavg", "55.00 ± 7.07"], ["fednnnn", "80.00 ± 0.00 (beta=0.8)"]]
 
 
+def test_yes_and_no_have_no_end_of_a_grid(tmp_path: Path) -> None:
+    runs = [
+        load(make(tmp_path / f"{yes}", config("strategy=l_dawa", f"strategy.normalised={yes}"), [0.5 + yes / 10]))
+        for yes in (False, True)
+    ]
+    made = tables.compare(runs, "test/accuracy", tune="l_dawa.normalised")
+    assert [cell.chosen for cell in made.cells.values()] == ["normalised=true"]
+    assert not [remark for remark in made.remarks if "of the grid" in remark]
+
+
 def test_a_key_in_which_the_runs_do_not_differ_cannot_be_tuned(tmp_path: Path) -> None:
     runs = [load(make(tmp_path / f"{lr}", config(f"client.lr={lr}"), [0.5])) for lr in (0.1, 0.2)]
     with pytest.raises(ConfigError, match=r"do not differ in 'client.lrr'.*Did you mean 'client.lr'"):

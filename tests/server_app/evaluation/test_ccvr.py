@@ -20,6 +20,7 @@ from server_app import session
 from server_app.config.calibrations import CCVRSettings
 from server_app.config.compose import compose
 from server_app.evaluation.ccvr import CCVR, LastLayer, drawn_representations, refitted
+from server_app.exchange.timeouts import Waits
 
 CCVR_RUN = ("calibration=ccvr", "calibration.draws=40", "rounds=2", "strategy=fedavg", "calibration.lr=0.05")
 
@@ -87,7 +88,7 @@ def calibrated(epochs: int, replies: Any) -> Any:
         "fc.bias": np.zeros(4, np.float32),
     }
     record = to_record(model)
-    return model, ccvr(1, record, {0: 60, 1: 60}, lambda values, returns: replies)
+    return model, ccvr(1, record, {0: 60, 1: 60}, lambda values, returns: replies, lambda client: f"site-{client}")
 
 
 def reply(moments: ClassMoments) -> Any:
@@ -112,13 +113,16 @@ def test_only_the_last_layer_changes_and_zero_epochs_change_nothing() -> None:
     assert all(views(same.arrays)[name].tobytes() == model[name].tobytes() for name in model)
 
 
-def test_invalid_replies_are_left_out_and_without_any_the_copy_is_the_model() -> None:
+def test_invalid_replies_are_left_out_and_without_any_the_copy_is_the_model(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     broken = moments()
     broken.means[0, 0] = np.nan
     _, good = calibrated(2, {0: reply(moments())})
     _, both = calibrated(2, {0: reply(moments()), 1: reply(broken)})
     assert both.clients == 1
     assert views(good.arrays)["fc.weight"].tobytes() == views(both.arrays)["fc.weight"].tobytes()
+    assert "client site-1: its moments of classes are not used" in caplog.text
     model, none = calibrated(2, {1: reply(broken)})
     assert none.clients == 0 and views(none.arrays)["fc.weight"].tobytes() == model["fc.weight"].tobytes()
 
@@ -134,6 +138,23 @@ def test_training_is_not_affected_and_the_figures_are_recorded(tmp_path: Path) -
     assert "ccvr/accuracy" not in done.rows[-2]
     assert done.rows[-1]["ccvr/clients"] == 4 and done.rows[-1]["ccvr/bytes"] > 4 * 784 * 200 * 4
     assert done.rows[-1]["ccvr/accuracy"] != done.rows[-1]["test/accuracy"] == plain.rows[-1]["test/accuracy"]
+
+
+@pytest.mark.slow
+def test_the_server_learns_how_long_clients_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it waits for a client in a later round as long as it is known to take, not as for a new one."""
+    finished: list[tuple[str, set[int]]] = []
+    wait = Waits.wait
+
+    def watched(self: Waits, kind: str, clients: Any) -> Any:
+        made = wait(self, kind, clients)  # type: ignore[arg-type]
+        end = made.finished
+        made.finished = lambda used: (finished.append((kind, set(used))), end(used))[1]  # type: ignore[method-assign]
+        return made
+
+    monkeypatch.setattr(Waits, "wait", watched)
+    play(tmp_path, *CCVR_RUN, "calibration.rounds=2", "calibration.epochs=0")
+    assert [clients for kind, clients in finished if kind == "calibrate"] == [{0, 1, 2, 3}] * 2
 
 
 @pytest.mark.slow

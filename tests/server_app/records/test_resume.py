@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 from desk import SMALL, StopAfter, play, resume, table, weights, whole_and_resumed
 
-from fedstride.errors import CheckpointError, ConfigError
+from fedstride.errors import CheckpointError, ConfigError, RunError
 from server_app import session
 from server_app.config.compose import compose
+from server_app.records import completed_run
 from server_app.records.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, write_checkpoint
 from server_app.records.line_files import read_lines
 
@@ -98,6 +99,18 @@ def test_a_run_without_another_round_to_do_stays_as_it_was(tmp_path: Path) -> No
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert len(resume(folder).rows) == 3
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.slow
+def test_a_run_that_cannot_be_left_as_it_was_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = play(tmp_path, "rounds=1").folder
+
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(completed_run, "put_back", full)
+    with pytest.raises(RunError, match=r"the run was completed before, but status.json cannot be written to"):
+        resume(folder)
 
 
 @pytest.mark.slow

@@ -167,6 +167,13 @@ def test_without_held_out_rows_the_test_set_is_what_was_not_used(tmp_path: Path)
     assert "1000 training rows against 1000 rows of the test set" in found and abs(area(found) - 0.5) < 0.05
 
 
+def test_of_two_smallest_sites_the_first_is_tested() -> None:
+    """As the server of a deployed run asks it."""
+    sites = Sites(compose([]))
+    sites.add({"round": 1, "client": client, "status": "used", "num-examples": 5} for client in (10, 9, 11))
+    assert sites.smallest == 9
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(50, 20), (20, 35, 90)])
 def test_the_smallest_site_is_tested(tmp_path: Path, sizes: tuple[int, ...]) -> None:
