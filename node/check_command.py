@@ -12,13 +12,19 @@ from .policy.file_access import Access, superlink_of
 from .processes.message_processes import Processes
 from .settings import read
 
+NODE_CHECK = (
+    "node-check",
+    "Say what a node with these options allows, and read its data as it would. It does not connect. Exit code 0 if "
+    "a node would start, 2 if not.",
+)
+
 
 def run(arguments: Sequence[str], say: Callable[[str], None]) -> None:
     """Say what a node with these arguments allows, and whether its data can be read. It does not connect.
 
     Raises ConfigError for what such a node would be refused for, the data included.
     """
-    settings = read(arguments)
+    settings = read(arguments, command=NODE_CHECK)
     folders = folders_of(settings)
     say(checked(settings, folders))
     for line in in_words.lines(settings.policy, settings.site, settings.trusted):

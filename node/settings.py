@@ -79,9 +79,20 @@ class NodeSettings:
     passed: tuple[str, ...]  # names of variables that apps see in addition
 
 
-def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> NodeSettings:
-    """The settings in these arguments. Raises ConfigError for what is not allowed."""
-    given = _parser().parse_args(list(arguments))
+NODE = "node", "Take part in runs with this machine's data. Each message has a process of its own."
+"""The name of the command that has these options, and what it does."""
+
+
+def read(
+    arguments: Sequence[str],
+    environment: Mapping[str, str] = os.environ,
+    command: tuple[str, str] = NODE,
+) -> NodeSettings:
+    """The settings in these arguments. Raises ConfigError for what is not allowed.
+
+    `command`: that of the arguments, and what it does, for its --help.
+    """
+    given = _parser(*command).parse_args(list(arguments))
     config = node_config(given.node_config)
     home = user_folders.flower(environment)
     site, log, policy = site_of(config), _log(config, home / own_files.LOG), read_policy(path_of(config, "policy"))
@@ -129,7 +140,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line, as for every invalid setting."""
-        raise ConfigError(f"fedstride node: {message}; see fedstride node --help")
+        raise ConfigError(f"{self.prog}: {message}; see {self.prog} --help")
 
 
 class _Gone(argparse.Action):
@@ -138,10 +149,10 @@ class _Gone(argparse.Action):
         raise ConfigError(f"fedstride node has no option {option}: {GONE[str(option)]}; leave it out")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: str, does: str) -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="fedstride node",
-        description="Take part in runs with this machine's data. Each message has a process of its own.",
+        prog=f"fedstride {command}",
+        description=does,
         epilog="FEDSTRIDE_MESSAGE_SECONDS limits the time of a message. FLWR_HOME is the folder of its files.",
     )
     add = parser.add_argument
@@ -153,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
         "--node-config",
         default="",
         metavar="'K=V ...'",
-        help="values for apps; name=NAME, data=PATH or FILE.toml, policy=FILE.toml, log=FILE or off",
+        help="values for apps; name=NAME, data=FILE.toml, policy=FILE.toml, log=FILE or off",
     )
     add("--trusted-entities", type=Path, metavar="FILE", help="run only apps that one of these keys has signed")
     add("--wait", action="store_true", help="wait for a SuperLink that cannot be reached, as services want it")

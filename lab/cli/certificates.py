@@ -79,7 +79,7 @@ def _next_commands(folder: Path, made: list[CreatedFile], hosts: list[str]) -> l
     join = [
         f"fedstride node --root-certificates {ca} --superlink {at}:{NODES} "
         f"--auth-supernode-private-key {_file(folder, node)} "
-        f'--node-config \'name="{node}" data="/path/of/its/data"\''
+        f'--node-config \'name="{node}" data="/srv/fl/data.toml"\''
         for node in pairs
     ]
     submit = f"fedstride submit {to} partition=own clients={len(pairs)}"

@@ -100,7 +100,7 @@ def fetch(
         typer.Option("--output", "-o", help="The new folder; by default the run's name in the folder of runs."),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="With checkpoints, and what clients keep: to resume it here.")
+        bool, typer.Option("--all", help="With checkpoints, which a signed resume from this machine needs.")
     ] = False,
     most: Annotated[float, typer.Option(help="Gigabytes that all files together may have.", min=0)] = 16,
     address: Annotated[str | None, ADDRESS] = None,

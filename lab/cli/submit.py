@@ -106,7 +106,7 @@ def signed_run(
     if config is None:
         raise ConfigError(
             "--key signs what the run's messages will say, and the folder to resume is not here; give the run's "
-            "folder the same path here (fedstride fetch), or submit at the SuperLink's machine"
+            "folder the same path here (fedstride fetch RUN --all -o FOLDER), or submit at the SuperLink's machine"
         )
     from ..deployment.run_signing import DAYS, RunSigner
 

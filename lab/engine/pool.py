@@ -12,7 +12,6 @@ main process, however it ends.
 from __future__ import annotations
 
 import os
-import pickle
 import selectors
 import signal
 import socket
@@ -217,7 +216,7 @@ def _serve(work: Work, start: Callable[[int], None], number: int, connection: so
 def _packed(reply: tuple[bool, Any]) -> Parcel:
     try:
         if reply[0]:
-            pickle.loads(pickle.dumps(reply[1]))  # an error with arguments of its own may not be made again
+            transfer.check_made_again(reply[1])
         return Packer().pack(reply)
     except Exception as error:  # not every value, and not every error, can be pickled
         what = f"{type(reply[1]).__name__}: {reply[1]}" if reply[0] else f"a result that cannot be sent: {error}"

@@ -98,6 +98,11 @@ class Packer:
         return Parcel(head, self._copies[apart.key][1])
 
 
+def check_made_again(error: Exception) -> None:
+    """Raise what another process would raise that reads this error: one with arguments of its own may not be made."""
+    pickle.loads(pickle.dumps(error))
+
+
 def send(connection: socket.socket, parcel: Parcel) -> None:
     """Send a parcel. Raises OSError if the other end is closed."""
     memory = parcel.memory

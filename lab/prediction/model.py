@@ -14,7 +14,6 @@ from torch import nn
 
 from fedstride import user_parts
 from fedstride.errors import ConfigError, FedstrideError
-from fedstride.figures.metrics import recall
 from fedstride.files import bounded_reading
 from fedstride.tasks.models import networks_by_name
 from fedstride.tasks.models.tensors import Examples, load_arrays
@@ -24,13 +23,11 @@ from fedstride.tasks.registry import MODELS
 from fedstride.tasks.spec import Spec, Target
 from server_app.config.compose import from_yaml
 from server_app.config.schema import Config
-from server_app.records.completed_run import CONFIG, STATUS
+from server_app.records.completed_run import CONFIG
 from server_app.records.line_files import read_lines
 from server_app.records.restored_lines import METRICS
 from server_app.run_files import BEST, MODEL, TASK
 from server_app.stopping import chosen_round
-
-from ..results.status import read_status
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,8 +190,9 @@ def _check_best(folder: Path, metric: str) -> None:
 
     with safe_open(folder / BEST, "np") as file:
         stored = (file.metadata() or {}).get("round", "")
-    recall(read_status(folder / STATUS).get("figures") or {})
-    chosen = chosen_round(read_lines(folder / METRICS), metric)
+    chosen = None
+    with contextlib.suppress(ConfigError):  # of a figure of a user's own nothing is known here
+        chosen = chosen_round(read_lines(folder / METRICS), metric)
     if chosen is not None and stored.isdecimal() and int(stored) > chosen[0]:
         raise ValueError(
             f"it is the model of a round {stored}, which the run has not kept: it was resumed before that round. "
