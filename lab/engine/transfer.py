@@ -99,7 +99,7 @@ class Packer:
 
 
 def check_made_again(error: Exception) -> None:
-    """Raise what another process would raise that reads this error: one with arguments of its own may not be made."""
+    """Raise what another process would raise that reads this error: not each can be made again from its text."""
     pickle.loads(pickle.dumps(error))
 
 
