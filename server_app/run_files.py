@@ -320,7 +320,7 @@ class Records:
             "best": best,
             "seed": self.config.seed,
             "subset": data.load(self.config.task).subset or None,  # of the published data, in words
-            "data": data.digest(self.config.task),  # of the examples on this machine
+            "data": None if state == "running" else data.digest(self.config.task),  # a start would wait for it
             "rows": sum(site.rows or 0 for site in self.card.sites) or None,  # that the clients trained on
             "figures": described(self.config.task.metrics),
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(self._started)),

@@ -27,7 +27,7 @@ def never_began(folder: Path) -> bool:
     """Whether it is the folder of a run that has ended and done no round."""
     try:
         status = bounded_reading.from_json(bounded_reading.text(folder / STATUS))
-        return (status["state"] not in ("running", "completed"), status["rounds"]) == (True, 0)
+        return status["state"] not in ("running", "completed") and bool(status["rounds"] == 0)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

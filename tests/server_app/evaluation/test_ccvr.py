@@ -149,7 +149,12 @@ def test_the_server_learns_how_long_clients_take(tmp_path: Path, monkeypatch: py
     def watched(self: Waits, kind: str, clients: Any) -> Any:
         made = wait(self, kind, clients)  # type: ignore[arg-type]
         end = made.finished
-        made.finished = lambda used: (finished.append((kind, set(used))), end(used))[1]  # type: ignore[method-assign]
+
+        def noted(used: Any) -> None:
+            finished.append((kind, set(used)))
+            end(used)
+
+        made.finished = noted  # type: ignore[method-assign]
         return made
 
     monkeypatch.setattr(Waits, "wait", watched)

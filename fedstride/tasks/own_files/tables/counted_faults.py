@@ -82,9 +82,10 @@ def read(site: SiteData, spec: Spec, filled: Collection[str] = ()) -> Tolerated:
     said = {} if site.dictionary is None else site.dictionary.columns
     rows: list[np.ndarray] = []
     contents: list[np.ndarray] = []
+    conversions = [_conversion(column.asked, spec, said) for column in there]
     for chunk in table_file.rows_of(site, wanted, table_file.numbers(spec)):
-        for column in there:
-            _convert(column, chunk, spec, said, column.asked.predicted or column.asked.name in filled)
+        for column, conversion in zip(there, conversions, strict=True):
+            _convert(column, chunk, conversion, column.asked.predicted or column.asked.name in filled)
         contents.append(stacked(chunk.digests))
         rows.append(stacked(table_file.ids_of(chunk, site.id)) if site.id else contents[-1])
     if not rows:
@@ -133,17 +134,22 @@ def _state(asked: DescribedColumn, site: SiteData, spec: Spec, names: Sequence[s
     return PRESENT
 
 
-def _convert(seen: Seen, rows: Rows, spec: Spec, said: Mapping[str, AllowedCells], is_filled: bool) -> None:
-    """Add the values of a column in these rows. `is_filled`: whether a run refuses an empty cell of it."""
-    column = seen.asked
+def _conversion(
+    column: DescribedColumn, spec: Spec, said: Mapping[str, AllowedCells]
+) -> tuple[cells.Convert, bool]:
+    """What a cell of the column becomes, and whether its cells are words that the run names."""
     if column.predicted:
-        converts = dict(zip((name for name, _ in _targets(spec)), table_file.converts_of(spec), strict=True))
-        convert = cells.within(converts[column.name], said.get(column.name))
-        words = spec.target is Target.CLASS and bool(spec.names)
-    elif column.categories:
-        convert, words = cells.class_of(column.categories, len(column.categories)), True
-    else:
-        convert, words = cells.within(cells.number, said.get(column.name)), False
+        converts = dict(zip(spec.reading.targets, table_file.converts_of(spec), strict=True))
+        is_word = spec.target is Target.CLASS and bool(spec.names)
+        return cells.within(converts[column.name], said.get(column.name)), is_word
+    if column.categories:
+        return cells.class_of(column.categories, len(column.categories)), True
+    return cells.within(cells.number, said.get(column.name)), False
+
+
+def _convert(seen: Seen, rows: Rows, conversion: tuple[cells.Convert, bool], is_filled: bool) -> None:
+    """Add the values of a column in these rows. `is_filled`: whether a run refuses an empty cell of it."""
+    column, (convert, words) = seen.asked, conversion
     values = np.full(len(rows), np.nan)
     for position, cell in enumerate(rows.cells[column.name]):
         text = cell.strip()
