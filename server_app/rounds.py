@@ -30,7 +30,7 @@ from .evaluation.second_model import Second
 from .exchange.client_ids import Owner
 from .exchange.corrected_replies import most_measured, set_client_ids
 from .exchange.frozen_arrays import Delivery
-from .exchange.roll_call import Roster
+from .exchange.roster import Roster
 from .exchange.sending import CohortGrid, exchange
 from .exchange.timeouts import Wait, Waits
 from .records.row_values import Row

@@ -39,7 +39,7 @@ from .evaluation.proxy_set import note_of, proxy_of
 from .evaluation.second_model import Second, second_of
 from .exchange.expected_nodes import check_nodes
 from .exchange.frozen_arrays import Delivery
-from .exchange.roll_call import Roster
+from .exchange.roster import Roster
 from .exchange.timeouts import CEILING, Waits
 from .metric_trackers import Tracking, check_trackers
 from .records.checkpoint import FOLDER as CHECKPOINTS

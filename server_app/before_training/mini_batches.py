@@ -13,7 +13,7 @@ from fedstride.messages import wire
 from fedstride.tasks.models.networks_by_name import leaves_one
 
 from ..config.schema import Config
-from ..exchange.roll_call import Roster
+from ..exchange.roster import Roster
 
 
 def check_mini_batches(config: Config, roster: Roster) -> None:

@@ -19,7 +19,7 @@ from fedstride.messages import wire
 from fedstride.messages.records import config_records, metric_records
 from fedstride.messages.varying_values import Varies
 
-from ..exchange.roll_call import Roster
+from ..exchange.roster import Roster
 from ..records.row_values import number, numbers
 
 START = f"{wire.MEMBERSHIP}/"

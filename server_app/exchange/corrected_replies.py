@@ -11,7 +11,7 @@ from flwr.app import Message
 from fedstride.messages import wire
 from fedstride.messages.records import metric_records
 
-from .roll_call import Roster
+from .roster import Roster
 
 
 def set_client_ids(replies: Mapping[int, Message], roster: Roster) -> None:

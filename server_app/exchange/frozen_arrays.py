@@ -13,7 +13,7 @@ from fedstride.messages import wire
 from fedstride.messages.records import metric_records
 from fedstride.tasks.models.frozen_cache import digest_of
 
-from .roll_call import Roster
+from .roster import Roster
 
 
 class Delivery:

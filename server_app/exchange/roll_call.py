@@ -1,234 +1,105 @@
-"""The roll call, which finds out which client each node is, and the draw of the cohort of each round.
+"""The roll call: each connected node is asked once which client it is, and its reply is waited for.
 
-A client's id is its partition id. So results do not depend on the random ids that Flower gives to nodes.
+What a reply means is decided in `roster.py`. Here is known which nodes were asked, which have not answered yet,
+which of them are slow, and where a person has still to approve the run.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
-from logging import INFO, WARNING
-from typing import Any
+from collections.abc import Iterable, Sequence
+from logging import WARNING
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedstride import seeds
-from fedstride.errors import ReplyError, RunError
 from fedstride.flower import grids
 from fedstride.flower.grids import ConnectedNode
 from fedstride.flower.logs import log
 from fedstride.messages import wire
-from fedstride.messages.node_names import ChosenNodes, is_name
 
 from ..config.schema import Config
-from .client_ids import Claims, Owner
-from .expected_nodes import connected, listed
-from .roll_call_replies import check_code, facts_in, name_of, waits
+from .roll_call_replies import waits
 from .sending import Waiting, collect, nodes_of, send
-from .silent_clients import Attendance
 from .timeouts import CEILING, CallWait, Fixed, Patience
 
-CALL_SECONDS = 600.0  # longest wait for replies to the roll call at the start of a run
-LATE_CALL_SECONDS = 120.0  # longest wait of a round for the roll-call reply of a node that joined late
+CALL_SECONDS = 600.0  # longest wait for replies at the start of a run
+LATE_CALL_SECONDS = 120.0  # longest wait of a round for the reply of a node that joined late
 APPROVAL_SECONDS = 10.0  # after which a node is asked again where a person has still to approve the run
-MAX_REFUSALS = 200  # refused nodes that are logged and recorded in a run
-
-TOO_FEW = "it holds out fewer rows than its site says something of (min_rows), so it is not measured"
 
 
-class Roster:
-    """The clients that replied to the roll call, and the current node of each.
+class RollCall:
+    """Asks nodes which client they are. `content`: the configuration that is sent to each of them."""
 
-    `client_config`: the configuration that is sent to every client. `owners`: the node that each client id
-    belongs to, if the run is resumed. `code`: the digest that clients must state; empty if any may be. `facts`:
-    what each client replied, by id. `left_out`: the connected clients that are left out of the current round
-    because they did not reply, each with the reason. `joined`, `gone`: the clients that are connected since the
-    round before, and that no longer are. `names`: the names of clients, by client id and by node id (a
-    partition id is below `clients`, a node id is a random number). `unpacking`: the nodes that understand a packed
-    model.
-    """
-
-    def __init__(
-        self,
-        grid: Grid,
-        config: Config,
-        client_config: ConfigRecord,
-        owners: Mapping[int, Owner] | None = None,
-        code: str = "",
-    ) -> None:
+    def __init__(self, grid: Grid, config: Config, content: ConfigRecord) -> None:
+        self.content = content
         self._grid = grid
         self._config = config
-        self._code = code
-        self.client_config = client_config
-        # Where nodes have no keys, they belong to this run, and have other ids when it is resumed.
-        self._claims = Claims(config.clients, config.node_ids, owners if grids.has_keys(grid) else None)
-        self._chosen = ChosenNodes(config.nodes)
-        self._others: dict[str, str] = {}  # nodes that are not meant, by key: the name that each states
-        self._attendance = Attendance(config.mute_rounds)
-        self._node_of: dict[int, int] = {}
-        self._client_of: dict[int, int] = {}  # the same from node to client
-        self._called: list[ConnectedNode] = []  # those that were connected at the last call
-        self._asked: set[tuple[int, str]] = set()  # the nodes that were sent a roll call, each with its connection
-        self._pending: Waiting = {}  # roll calls without a reply
-        self._slow: set[str] = set()  # keys of nodes that did not reply to a roll call in time
+        self._nodes: list[ConnectedNode] = []  # those that were connected at the last call
+        self._asked: set[tuple[int, str]] = set()  # the nodes that were asked, each with its connection
+        self._pending: Waiting = {}  # messages without a reply
+        self._slow: set[str] = set()  # keys of nodes that did not reply in time
         self._held: dict[str, float] = {}  # when nodes are asked again where the run waits for an approval, by key
-        self._seconds: deque[float] = deque(maxlen=1000)  # that replies to the roll call took
-        self._refusals: set[tuple[str, str]] = set()  # key of the node, and reason
-        self._refused: dict[int, str] = {}  # since the last round
-        self._unsaid: list[str] = []  # refusals that are not logged yet
-        self._names_refused: set[str] = set()
-        self._there: set[int] = set()  # the clients that are connected, as of the last round
-        self.facts: dict[int, Mapping[str, Any]] = {}
-        self.left_out: dict[int, str] = {}
-        self.joined: list[int] = []
-        self.gone: list[int] = []
-        self.names = {client: owner.name for client, owner in self._claims.owners.items() if owner.name}
-        self.unpacking: set[int] = set()
+        self._seconds: deque[float] = deque(maxlen=1000)  # that replies took
 
-    @property
-    def owners(self) -> Mapping[int, Owner]:
-        """The node that each client id belongs to. Empty if nodes have no keys, which outlast the run."""
-        return dict(self._claims.owners) if grids.has_keys(self._grid) else {}
+    def wait_at_start(self) -> Patience:
+        """How long replies are waited for at the start of the run."""
+        return self._patience(self._longest)
 
-    @property
-    def few_held(self) -> list[int]:
-        """The clients that hold out too few rows to be measured, in order."""
-        return sorted(client for client, facts in self.facts.items() if facts.get(wire.FEW_HELD))
+    def wait_in_round(self) -> Patience:
+        """How long replies are waited for in a round."""
+        return self._patience(min(self._longest, LATE_CALL_SECONDS))
 
-    def call(self) -> None:
-        """Send the roll call to the connected nodes at the start of the run, and wait until enough replied.
+    def replies(self, nodes: Sequence[ConnectedNode], patience: Patience) -> dict[int, Message]:
+        """Ask those of the connected nodes that are newly so; the replies of these, and late ones, by node id.
 
-        If several nodes claim one client id, it belongs to the node whose key was registered first. Raises
-        RunError if too few clients can take part.
+        A node that did not reply to an earlier message in time is not waited for again.
         """
-        needed, started = self._config.start_size, time.monotonic()
-        patience = self._patience(self._longest_call)
-        self._call_newcomers(patience)
-        while len(self._node_of) < needed and self._may_grow(time.monotonic() - started):
-            time.sleep(0.5)
-            self._call_newcomers(patience)
-        if len(self._node_of) < needed:
-            faults = [*self._refused.values(), *self.without_answer().values()]
-            known = [node.name for node in self._nodes()] + [str(self.label(client)) for client in self._node_of]
-            known += self._names_refused  # they were connected, and their reasons are among the faults
-            absent = [f"{listed(names)} not connected"] if (names := self._chosen.missing(known)) else []
-            self._unsaid = [fault for fault in self._unsaid if fault not in faults[:3]]
-            self._say_refusals()
-            raise RunError(
-                f"only {len(self._node_of)} of at least {needed} clients can take part: "
-                f"{'; '.join([*absent, *faults[:3]])}"
-            )
-        self._say_refusals()
-        self._there = set(self._connected())
-        if grids.has_keys(self._grid):
-            present = listed([str(self.label(client)) for client in sorted(self._there)])
-            log(INFO, "%d of %d clients take part: %s", len(self._there), self._config.clients, present)
+        now = time.monotonic()
+        if nodes == self._nodes and not self._pending and all(now < again for again in self._held.values()):
+            return {}  # as in most rounds
+        self._nodes = list(nodes)
+        newcomers = self._newcomers(now)
+        known = {node.id for node in nodes} - {node.id for node in newcomers}
+        self._pending = {mid: sent for mid, sent in self._pending.items() if sent.metadata.dst_node_id in known}
+        replies = collect(self._grid, self._pending, Fixed(0.0))
 
-    def refresh(self, server_round: int) -> None:
-        """Send the roll call to new nodes. If no client can take part, wait up to `node_wait` seconds for one."""
-        deadline = time.monotonic() + self._config.node_wait
-        patience = self._patience(min(self._longest_call, LATE_CALL_SECONDS))
-        self._call_newcomers(patience)
-        while not self._available(server_round) and time.monotonic() < deadline:
-            time.sleep(0.5)
-            self._call_newcomers(patience)
-        self._say_refusals()
-        self._note_changes(server_round)
+        self._asked |= {(node.id, node.connected) for node in newcomers}
+        later = self._send(node.id for node in newcomers if node.key in self._slow)
+        waiting = self._send(node.id for node in newcomers if node.key not in self._slow)
+        replies |= collect(self._grid, waiting, patience)
+        for node in self._among(waiting):
+            self._slow.add(node.key)
+            log(WARNING, "%s; it can take part when it replies", _mute(node))
+        self._pending |= waiting | later
+        for node in nodes:
+            if node.id in replies:
+                self._hold(node, replies)
+        return replies
 
-    def cohort(self, server_round: int) -> list[int]:
-        """The nodes of the round's cohort, in the order of client ids.
+    def ask_again(self, node: int) -> None:
+        """Ask this node once more; its reply is taken at a later call."""
+        self._pending |= self._send([node])
 
-        The cohort is drawn from the clients that can take part, with a generator of (seed, round).
-        """
-        clients = sorted(self._available(server_round))
-        size = self._config.cohort_size
-        if size < len(clients):
-            rng = seeds.generator(self._config.seed, "cohort", server_round)
-            clients = sorted(clients[i] for i in rng.choice(len(clients), size, replace=False))
-        return [self._node_of[client] for client in clients]
-
-    def everyone(self, server_round: int) -> list[int]:
-        """The nodes of all clients that can take part in a round, in the order of client ids."""
-        return [self._node_of[client] for client in sorted(self._available(server_round))]
-
-    def close(self, server_round: int, *, mute: Collection[int], used: Collection[int]) -> None:
-        """Count who replied in a round, by client id. A client that is left out is sent a roll call."""
-        for client in self._attendance.close(server_round, mute=mute, used=used):
-            log(WARNING, "client %s did not reply and is left out; see its log", self.label(client))
-            self._pending |= send(self._grid, self._messages([self._node_of[client]]))
-
-    def without_answer(self) -> dict[int, str]:
-        """The connected nodes that have not answered yet, each with the reason."""
-        held = {node.id: f"{node} waits for an approval" for node in self._nodes() if node.key in self._held}
-        return held | {node.id: _mute(node) for node in self._unanswered()}
-
-    def refused(self) -> dict[int, str]:
-        """The nodes that were refused since the last call of this method, each with the reason."""
-        refused, self._refused = self._refused, {}
-        return refused
-
-    def client_of(self, node: int) -> int:
-        """The client id of a node; the node id itself if the node is unknown."""
-        return self._client_of.get(node, node)
-
-    def label(self, client: int) -> int | str:
-        """What stands for a client in records: its name, or its id if it has none."""
-        return self.names.get(client, client)
-
-    # -------------------------------------------------------- who is there
-
-    def _nodes(self) -> list[ConnectedNode]:
-        """The connected nodes that are meant to take part, as far as is known."""
-        return [node for node in connected(self._grid, self._chosen) if node.key not in self._others]
-
-    def _present(self) -> set[int]:
-        return set(self._grid.get_node_ids())
-
-    def _connected(self) -> list[int]:
-        present = self._present()
-        return [client for client, node in self._node_of.items() if node in present]
-
-    def _note_changes(self, server_round: int) -> None:
-        """Log which clients are connected since the round before, and which no longer are."""
-        there = set(self._connected())
-        self.joined, self.gone = sorted(there - self._there), sorted(self._there - there)
-        self._there = there
-        for client in self.joined:
-            log(INFO, "round %d: client %s has joined", server_round, self.label(client))
-        for client in self.gone:
-            log(
-                WARNING,
-                "round %d: client %s is no longer connected",
-                server_round,
-                self.label(client),
-            )
-
-    def _available(self, server_round: int) -> list[int]:
-        connected = self._connected()
-        self.left_out = self._attendance.out(server_round, connected)
-        return [client for client in connected if client not in self.left_out]
-
-    def _may_grow(self, elapsed: float) -> bool:
-        """Whether more clients can be expected, so many seconds after the start of the run."""
+    def may_bring_more(self, nodes: Sequence[ConnectedNode], elapsed: float) -> bool:
+        """Whether more replies can be expected, so many seconds after the start of the run."""
         if grids.is_simulation(self._grid):
             return False
-        nodes = self._nodes()
         return (
             not self._asked.issuperset((node.id, node.connected) for node in nodes if node.key not in self._held)
             or (bool(len(nodes) < self._config.clients or self._held) and elapsed < self._config.node_wait)
-            or (bool(self._pending) and elapsed < self._longest_call)
+            or (bool(self._pending) and elapsed < self._longest)
         )
 
-    def _unanswered(self) -> list[ConnectedNode]:
+    def without_answer(self, nodes: Sequence[ConnectedNode]) -> dict[int, str]:
+        """Those of the nodes that have not answered yet, each with the reason."""
         silent = nodes_of(self._pending)
-        return [node for node in self._nodes() if node.id in silent]
-
-    # -------------------------------------------------------- the roll call
+        held = {node.id: f"{node} waits for an approval" for node in nodes if node.key in self._held}
+        return held | {node.id: _mute(node) for node in nodes if node.id in silent}
 
     @property
-    def _longest_call(self) -> float:
+    def _longest(self) -> float:
         """The longest wait at the start of the run, in seconds."""
         if self._config.timeout is not None:
             return self._config.timeout
@@ -238,110 +109,33 @@ class Roster:
         learns = self._config.timeout is None and not grids.is_simulation(self._grid)
         return CallWait(self._seconds, longest) if learns else Fixed(longest)
 
-    def _call_newcomers(self, patience: Patience) -> None:
-        """Register the replies that arrived since, and send the roll call to nodes that are newly connected.
+    def _newcomers(self, now: float) -> list[ConnectedNode]:
+        """The connected nodes that are to be asked now."""
+        self._asked &= {(node.id, node.connected) for node in self._nodes}  # asked again when they come back
+        newcomers = [node for node in self._nodes if (node.id, node.connected) not in self._asked]
+        return [node for node in newcomers if self._held.get(node.key, now) <= now]
 
-        A node that did not reply to an earlier roll call in time is not waited for again.
-        """
-        nodes, now = self._nodes(), time.monotonic()
-        if nodes == self._called and not self._pending and all(now < again for again in self._held.values()):
-            return  # as in most rounds
-        self._called = nodes
-        connections = {(node.id, node.connected) for node in nodes}
-        self._asked &= connections  # a node that disconnected is asked again when it comes back
-        newcomers = [node for node in nodes if (node.id, node.connected) not in self._asked]
-        newcomers = [node for node in newcomers if self._held.get(node.key, now) <= now]
-        known = {node.id for node in nodes} - {node.id for node in newcomers}
-        self._pending = {mid: sent for mid, sent in self._pending.items() if sent.metadata.dst_node_id in known}
-        replies = collect(self._grid, self._pending, Fixed(0.0))
+    def _among(self, waiting: Waiting) -> list[ConnectedNode]:
+        silent = nodes_of(waiting)
+        return [node for node in self._nodes if node.id in silent]
 
-        self._asked |= {(node.id, node.connected) for node in newcomers}
-        slow = [node for node in newcomers if node.key in self._slow]
-        later = send(self._grid, self._messages(node.id for node in slow))
-        waiting = send(self._grid, self._messages(node.id for node in newcomers if node.key not in self._slow))
-        replies |= collect(self._grid, waiting, patience)
-        mute = nodes_of(waiting)
-        for node in nodes:
-            if node.id in mute:
-                self._slow.add(node.key)
-                log(WARNING, "%s; it can take part when it replies", _mute(node))
-        self._pending |= waiting | later
-        self._register_all(nodes, replies)
+    def _send(self, nodes: Iterable[int]) -> Waiting:
+        content = RecordDict({wire.CONFIG: self.content})  # the same for all: it takes longer than a message
+        return send(
+            self._grid,
+            [Message(content=content, message_type=MessageType.QUERY, dst_node_id=node) for node in nodes],
+        )
 
-    def _messages(self, nodes: Iterable[int]) -> list[Message]:
-        content = RecordDict({wire.CONFIG: self.client_config})  # the same for all: it takes longer than a message
-        return [Message(content=content, message_type=MessageType.QUERY, dst_node_id=node) for node in nodes]
-
-    def _register_all(self, nodes: Iterable[ConnectedNode], replies: Mapping[int, Message]) -> None:
-        """Register the valid replies, in the order in which the nodes' keys were registered."""
-        connected = {node.key for node in nodes}
-        for node in nodes:
-            if node.id in replies and waits(replies[node.id]):
-                self._hold(node)
-            elif node.id in replies:
-                self._held.pop(node.key, None)
-                names = {node.name}
-                try:
-                    facts = facts_in(node, replies[node.id])
-                    names.add(str(facts.get(wire.NAME, "")))
-                    self._register(node, facts, connected)
-                except ReplyError as error:
-                    self._names_refused |= set(filter(is_name, names))
-                    self._refuse(node, str(error))
-        self._node_of = {known: self._node_of[known] for known in self._claims.owners if known in self._node_of}
-        self._client_of = {node: client for client, node in self._node_of.items()}
-        self.unpacking = {node for client, node in self._node_of.items() if self.facts[client].get(wire.PACKED)}
-
-    def _hold(self, node: ConnectedNode) -> None:
-        """Ask a node again later, because a person there has still to approve the run."""
+    def _hold(self, node: ConnectedNode, replies: dict[int, Message]) -> None:
+        """Ask the node again later if a person there has still to approve the run; what it said is no reply."""
+        if not waits(replies[node.id]):
+            self._held.pop(node.key, None)
+            return
+        del replies[node.id]
         if node.key not in self._held:
             log(WARNING, "%s answers when somebody there has approved the run (fedstride node-approve)", node)
         self._held[node.key] = time.monotonic() + APPROVAL_SECONDS
         self._asked.discard((node.id, node.connected))
-
-    def _register(self, node: ConnectedNode, facts: Mapping[str, Any], connected: Collection[str]) -> None:
-        name = name_of(node, facts)
-        known_as = node.name if is_name(node.name) else name
-        if not self._chosen.has(known_as):
-            self._others[node.key] = known_as
-            log(INFO, "%s takes no part, since it is not one of nodes = %s", node, self._config.nodes)
-            return
-        check_code(node, str(facts.get(wire.CODE, "")), self._code)
-        former = self._claims.id_of(node)
-        client = self._claims.settle(facts[wire.CLIENT_ID], node, connected, name)
-        if former is not None and former not in self._claims.owners:
-            for known in (self._node_of, self.facts, self.names):
-                known.pop(former, None)
-        for number in (client, node.id):
-            self.names.pop(number, None)
-            if name:
-                self.names[number] = name
-        before = self._node_of.get(client)
-        if before is not None and before != node.id:
-            log(INFO, "client %s is connected again, now as another node", self.label(client))
-        self._node_of[client] = node.id
-        if facts.get(wire.FEW_HELD) and client not in self.few_held:
-            log(WARNING, "client %s: %s; it trains", self.label(client), TOO_FEW)
-        self.facts[client] = {**facts, wire.CLIENT_ID: client}
-        self._attendance.shows(client)
-
-    def _refuse(self, node: ConnectedNode, reason: str) -> None:
-        """Log and record a refused node, once for each reason."""
-        if (node.key, reason) in self._refusals or len(self._refusals) >= MAX_REFUSALS:
-            return
-        self._refusals.add((node.key, reason))
-        self._refused[node.id] = reason
-        self._unsaid.append(reason)
-        if len(self._refusals) == MAX_REFUSALS:
-            self._unsaid.append(f"{MAX_REFUSALS} nodes were refused; more are not logged")
-        if grids.has_keys(self._grid):  # there others are waited for, and it is said when it happens
-            self._say_refusals()
-
-    def _say_refusals(self) -> None:
-        """Log the refusals since the last call, unless a run beside this one does."""
-        for reason in self._unsaid if not grids.repeats(self._grid) else ():
-            log(WARNING, "%s", reason)
-        self._unsaid = []
 
 
 def _mute(node: ConnectedNode) -> str:

@@ -19,7 +19,7 @@ from strategies.replies.cohort import Cohort, Reply
 from strategies.replies.figures import NUMBER, form_of, in_words, pooled, real
 
 from ..evaluation import differences, membership
-from ..exchange.roll_call import TOO_FEW, Roster
+from ..exchange.roster import TOO_FEW, Roster
 from ..records.row_values import LABELS, TEXTS, Row
 from .round_row import OF_EVALUATION, bytes_in
 

@@ -120,8 +120,8 @@ def checkpoint_of(server_round: int) -> Callable[..., bool]:
 
 
 POINTS = {
-    "before the cohort is drawn": Point("server_app.exchange.roll_call:Roster.cohort", before),
-    "after the cohort is drawn": Point("server_app.exchange.roll_call:Roster.cohort", after),
+    "before the cohort is drawn": Point("server_app.exchange.roster:Roster.cohort", before),
+    "after the cohort is drawn": Point("server_app.exchange.roster:Roster.cohort", after),
     "before sending": Point("lab.engine.local_grid:LocalGrid.push_messages", before),
     "after sending": Point("lab.engine.local_grid:LocalGrid.push_messages", after),
     "before a client keeps its state": Point("client_app.state.saved_states:OnDisk.save", before, call=2),

@@ -22,7 +22,7 @@ from fedstride.messages import wire
 from lab.engine.local_grid import LocalGrid
 from server_app import session
 from server_app.config.compose import compose
-from server_app.exchange import expected_nodes, roll_call, sending
+from server_app.exchange import expected_nodes, roll_call, roster, sending
 from server_app.records.line_files import read_lines
 from server_app.rounds import Round
 
@@ -88,7 +88,7 @@ class Clock:
         self.now += seconds
 
     def install(self, monkeypatch: Any) -> None:
-        for module in (sending, expected_nodes, roll_call):
+        for module in (sending, expected_nodes, roll_call, roster):
             monkeypatch.setattr(module, "time", self)
 
 

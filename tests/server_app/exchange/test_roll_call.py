@@ -15,7 +15,7 @@ from lab.engine.local_grid import LocalGrid
 from server_app.build import code_of_clients
 from server_app.config.compose import compose
 from server_app.exchange import roll_call
-from server_app.exchange.roll_call import Roster
+from server_app.exchange.roster import Roster
 
 CONFIG = ConfigRecord({"a": 1})
 
@@ -152,7 +152,7 @@ def test_a_node_where_the_run_waits_for_an_approval_is_asked_again(monkeypatch: 
     roster.refresh(1)
     assert grid.sent == []  # it was asked a moment ago
     monkeypatch.setattr(roll_call, "APPROVAL_SECONDS", 0.0)
-    roster._held = dict.fromkeys(roster._held, 0.0)
+    roster._roll_call._held = dict.fromkeys(roster._roll_call._held, 0.0)
     roster.refresh(2)
     assert [message.metadata.dst_node_id for message in grid.sent] == [3] and len(roster.facts) == 2
     approved.add(1)

@@ -12,7 +12,7 @@ import pytest
 
 from client_app.combined_methods import RESERVED_METRICS
 from fedstride.messages.limits import MAX_LIST, MAX_METRICS, MAX_NAME
-from server_app.exchange.roll_call import Roster
+from server_app.exchange.roster import Roster
 from server_app.records.row_values import LABELS, TEXTS, is_row
 from server_app.reports.client_rows import MAX_UNUSUAL, client_rows
 from server_app.reports.round_row import decision_figure, known_names
