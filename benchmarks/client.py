@@ -25,7 +25,7 @@ from client_app.training.method import Plan, steps
 from fedstride.messages import wire
 from fedstride.tasks.models.tensors import load_arrays
 from lab.engine.local_grid import LocalGrid
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose
 
 FLOOR = "a round of a plain torch loop with torch.optim.SGD(foreach=True), one thread"
@@ -104,7 +104,7 @@ class Local:
 
 def last_message(overrides: list[str]) -> tuple[Message, Context]:
     """The last message for training of a run with these settings, and the context of its client."""
-    prepared = session.prepare(compose(overrides))
+    prepared = preparation.prepare(compose(overrides))
     grid = _Keeping(app, prepared.config.clients)
     session.run(grid, prepared, on_folder=grid.keep_client_states_in)
     return grid.last

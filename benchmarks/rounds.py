@@ -23,7 +23,7 @@ from benchmarks._plain import WORKERS, Plain
 from benchmarks._rivals.network import Network
 from client_app.app import app
 from lab.engine.engine import engine
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose
 from server_app.config.schema import Config
 from server_app.rounds import Round
@@ -74,7 +74,7 @@ class Ours:
 
     def __enter__(self) -> Ours:
         name = f"workers{self._workers}"
-        prepared = session.prepare(compose_again(self._config, name))
+        prepared = preparation.prepare(compose_again(self._config, name))
         desk = self._stack.enter_context(engine(app, prepared, self._workers))
         grid = desk.grid(prepared)
 

@@ -20,7 +20,7 @@ from fedstride.flower.logs import log, say_once
 from fedstride.messages import wire
 from fedstride.processes import unix_signals
 
-from . import data_descriptions, session, signed_messages
+from . import data_descriptions, preparation, session, signed_messages
 from .before_training.model_size import check_size
 from .config.attacks import refuse_attack
 from .config.compose import compose
@@ -56,7 +56,7 @@ def main(grid: Grid, context: Context) -> None:
             if grids.is_deployment(grid):
                 _check_no_seed(config)
             refuse_attack(config)
-            prepared = session.prepare(config, clients_elsewhere=grids.is_deployment(grid))
+            prepared = preparation.prepare(config, clients_elsewhere=grids.is_deployment(grid))
             describes = bool(context.run_config.get(wire.CHECK))
             if signed is not None:
                 signed_messages.check(signed, prepared, describes=describes)
@@ -93,7 +93,7 @@ def main(grid: Grid, context: Context) -> None:
     log(INFO, wire.FINAL_LINE, shown(metric), value, outcome.folder)
 
 
-def _describe(grid: Grid, prepared: session.Prepared, word: str | None) -> None:
+def _describe(grid: Grid, prepared: preparation.Prepared, word: str | None) -> None:
     """Ask what the sites' data are like, and log what each said."""
     sites = data_descriptions.ask(grid, prepared, word)
     data_descriptions.log_sites(sites, lambda text: log(INFO, wire.SITE_LINE, text))

@@ -20,7 +20,7 @@ from fedstride.tasks.statistics.description import MOST_COLUMNS, DescribedColumn
 from .build import code_of_clients, message_config
 from .exchange.expected_nodes import check_nodes
 from .exchange.roster import Roster
-from .session import Prepared
+from .preparation import Prepared
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from safetensors.numpy import save
 
 from fedstride.arrays.named import Arrays, to_record, views
 from fedstride.errors import RunError
-from fedstride.figures.metrics import described
 from fedstride.files import atomic
 from fedstride.files.chained_lines import chained, digest_of
 from fedstride.flower.logs import log
@@ -33,25 +32,18 @@ from .config.keys import label
 from .config.schema import Config
 from .records import completed_run, medians_file
 from .records.checkpoint import FOLDER, KEPT, Checkpoint, set_aside_newer, valid_checkpoints, write_checkpoint
-from .records.completed_run import CONFIG, STATUS
+from .records.file_names import BEST, CARD, CLIENTS, CONFIG, CSV, CURVE, METRICS, MODEL, STATUS, TASK
 from .records.line_files import LineFile
-from .records.restored_lines import CLIENTS, CSV, METRICS, copy_of_metrics, restored_clients, restored_metrics
-from .records.row_values import Row, plain, total
+from .records.restored_lines import copy_of_metrics, restored_clients, restored_metrics
+from .records.row_values import Row, plain
 from .records.run_folder import default_name, free, lock, remove_temporary_files
-from .records.spreadsheet import cell, inert, line
-from .records.versions import hardware, versions
-from .reports.model_card import CARD, Card
-from .reports.round_row import OF_EVALUATION
+from .records.spreadsheet import Spreadsheet
+from .records.status_file import status
+from .reports.model_card import Card
 from .rounds import Round
 from .stopping import chosen_round
 
-BEST = "best.safetensors"
-MODEL = "model.safetensors"
-TASK = "task.json"
 CHECKPOINT = "the checkpoint"
-
-FINAL = ("test/", *OF_EVALUATION)
-"""The beginnings of the names of metrics in `final` of status.json."""
 
 
 class Records:
@@ -86,8 +78,6 @@ class Records:
         self._accepted: list[Mapping[int, int]] = []  # `accepted` of the kept checkpoints, newest first
         self.run = (word or secrets.token_hex(8)) if resume is None else resume.run
         self._started = time.time()
-        self._columns: list[str] = []  # of metrics.csv
-        self._rows_in_csv = 0
         self._digests = {METRICS: "", CLIENTS: ""}  # of the last line of each file
         self._unsaved_best: Round | None = None
         self.card = Card(config, folder.name)
@@ -101,7 +91,7 @@ class Records:
             self._metrics = LineFile(folder / METRICS)
             self._copy = LineFile(copy_of_metrics(folder))
             self._clients = LineFile(folder / CLIENTS)
-            self._csv = LineFile(folder / CSV)
+            self._csv = Spreadsheet(folder / CSV)
             atomic.write(folder / CONFIG, to_yaml(config).encode())
             self._status("running", None)
         except OSError as error:
@@ -152,7 +142,7 @@ class Records:
         every = self.config.checkpoint_every
         self._try(CLIENTS, lambda: self._clients.append(clients))
         self._try(METRICS, lambda: self._metrics.append(metrics))
-        self._try(CSV, self._write_csv)
+        self._try(CSV, lambda: self._csv.write(self.rows))
         if every:
             self._try(f"{FOLDER}/{METRICS}", lambda: self._append_to_copy(metrics))
         best = chosen_round(self.rows, self.config.headline)
@@ -272,7 +262,7 @@ class Records:
         """Write the model of the last round, and what could not be written in a round."""
         self._try(CLIENTS, lambda: self._clients.append([]))
         self._try(METRICS, lambda: self._metrics.append([]))
-        self._try(CSV, self._write_csv)
+        self._try(CSV, lambda: self._csv.write(self.rows))
         self._save_best()
         self._try(MODEL, lambda: self._save(MODEL, last))
         whole = ArrayRecord({**self._frozen, **last.arrays})
@@ -299,49 +289,15 @@ class Records:
 
             drawn(
                 [(label(self.config), self.rows)],
-                self.folder / "curve.png",
+                self.folder / CURVE,
                 title=default_name(self.config),
                 metric=self.config.headline,
             )
 
     def _status(self, state: str, reason: str | None) -> None:
-        chosen = chosen_round(self.rows, self.config.headline)
-        best = None
-        if chosen is not None:  # the round's figure, also if the median of clients decided
-            value = next(row.get(self.config.headline) for row in self.rows if row["round"] == chosen[0])
-            best = {self.config.headline: value, "round": chosen[0]}
-        phases = ("train", "aggregate", "evaluate")
-        seconds = {phase: sum(total(row, [f"seconds/{phase}"]) for row in self.rows) for phase in phases}
-        status = {
-            "state": state,  # running, completed, failed, interrupted, terminated
-            "reason": reason,
-            "rounds": int(self.rows[-1]["round"]) if self.rows else 0,
-            "final": {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k.startswith(FINAL)},
-            "best": best,
-            "seed": self.config.seed,
-            "subset": data.load(self.config.task).subset or None,  # of the published data, in words
-            "data": None if state == "running" else data.digest(self.config.task),  # a start would wait for it
-            "rows": sum(site.rows or 0 for site in self.card.sites) or None,  # that the clients trained on
-            "figures": described(self.config.task.metrics),
-            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(self._started)),
-            "seconds": {"total": time.time() - self._started, **seconds},
-            "versions": versions(),
-            "hardware": hardware(),
-        }
-        atomic.write_json(self.folder / STATUS, plain(status))
-
-    def _write_csv(self) -> None:
-        """Append the rows that metrics.csv does not have; write the whole file if one of them has a new column."""
-        new = self.rows[self._rows_in_csv :]
-        if all(key in self._columns for row in new for key in row):
-            self._rows_in_csv = len(self.rows)  # rows that cannot be written now are pending there
-            self._csv.append(line([cell(plain(row.get(column))) for column in self._columns]) for row in new)
-            return
-        columns = list(dict.fromkeys(key for row in self.rows for key in row))
-        head = [inert(column) for column in columns]
-        cells = [head, *([cell(plain(row.get(column))) for column in columns] for row in self.rows)]
-        atomic.write(self.folder / CSV, "".join(line(row) + "\n" for row in cells).encode())
-        self._csv, self._columns, self._rows_in_csv = LineFile(self.folder / CSV), columns, len(self.rows)
+        trained_on = sum(site.rows or 0 for site in self.card.sites)
+        content = status(self.config, self.rows, state, reason, started=self._started, trained_on=trained_on)
+        atomic.write_json(self.folder / STATUS, content)
 
 
 def save_model(path: Path, arrays: ArrayRecord, server_round: int) -> None:

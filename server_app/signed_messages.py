@@ -24,8 +24,8 @@ from .build import build_strategy, message_config
 from .evaluation import ccvr, membership
 from .exchange.frozen_arrays import Delivery
 from .exchange.sending import CohortGrid
+from .preparation import Prepared, at_server_of
 from .rounds import is_due, varies
-from .session import Prepared, at_server_of
 
 ONE_NODE = CohortGrid(cast(Grid, None), [1])
 """A strategy that makes messages asks its grid for nothing but the nodes."""

@@ -22,10 +22,10 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from fedstride.files.chained_lines import chained
-from lab.results.run_folders import METRICS, STATUS, Run, find_runs
+from lab.results.run_folders import Run, find_runs
 from server_app.config.compose import to_yaml
+from server_app.records.file_names import CONFIG, METRICS, STATUS
 
-CONFIG = "config.yaml"
 FILES = (CONFIG, METRICS, STATUS)
 SUFFIX = ".tar.xz"
 

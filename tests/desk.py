@@ -16,7 +16,7 @@ from safetensors.numpy import load
 from fedstride import user_parts
 from fedstride.parts import USER_PARTS
 from lab.engine.engine import engine
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose
 from server_app.config.schema import Config
 from server_app.rounds import Round
@@ -58,7 +58,7 @@ def resume(
 
 
 def _run(app: ClientApp, config: Config, observers: Sequence[Any], workers: int) -> session.Outcome:
-    prepared = session.prepare(config)
+    prepared = preparation.prepare(config)
     with engine(app, prepared, workers) as desk:
         grid = desk.grid(prepared)
         return session.run(

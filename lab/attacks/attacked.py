@@ -8,7 +8,7 @@ from flwr.serverapp import Grid
 
 from fedstride.errors import require
 from server_app.config.attacks import ATTACKS
-from server_app.session import Prepared
+from server_app.preparation import Prepared
 
 from .attackers import attackers_of, drawn_order
 from .attacking_grid import AttackedGrid

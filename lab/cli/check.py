@@ -105,7 +105,7 @@ def _here(
     """
     from client_app.app import app
     from fedstride.flower.logs import lines_to_sites
-    from server_app import data_descriptions, session
+    from server_app import data_descriptions, preparation
     from server_app.config.compose import compose
     from server_app.config.variables import with_variables
 
@@ -116,7 +116,7 @@ def _here(
     logging.getLogger("flwr").setLevel(logging.ERROR)
     config = compose(with_variables(given, os.environ))
     say(console, title(config))
-    prepared = session.prepare(config)
+    prepared = preparation.prepare(config)
     for note in prepared.notes:
         say(console, f"note: {note}")
     files = files_of(prepared.config)

@@ -68,7 +68,7 @@ def run(
     OVERRIDES are Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """
     from fedstride.errors import require
-    from server_app import session
+    from server_app import preparation
     from server_app.config.compose import compose
     from server_app.config.overrides import parse
     from server_app.config.variables import with_variables
@@ -86,7 +86,7 @@ def run(
     if dry_run or not quiet:
         say(console, title(config))
     if dry_run:
-        for note in session.prepare(config).notes:
+        for note in preparation.prepare(config).notes:
             say(console, f"note: {note}")
         check_name(config)
         return
@@ -100,7 +100,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     """Run in this process, with the live view, handling of Ctrl-C and the summary lines."""
     from client_app.app import app
     from fedstride.errors import counted
-    from server_app import session
+    from server_app import preparation, session
 
     from ..attacks.membership import audit
     from ..engine.engine import engine
@@ -109,7 +109,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     from ..engine.progress_display import LiveView
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    prepared = session.prepare(config)
+    prepared = preparation.prepare(config)
     comparisons: list[ComparisonRun] = []
     folders: list[Path] = []
     try:
@@ -179,6 +179,7 @@ def _report(console: Console, config: Config, outcome: Outcome, comparisons: lis
     """Print the summary lines: the final figure, that of FedAvg, the plot and the run folder."""
     from fedstride.figures.metrics import as_text, fact, shown
     from server_app.config.keys import label
+    from server_app.records.file_names import CURVE, STATUS
     from server_app.reports.curve import drawn
     from server_app.reports.unmeasured import measured_metric, why_not_measured
 
@@ -192,7 +193,7 @@ def _report(console: Console, config: Config, outcome: Outcome, comparisons: lis
     for other in comparisons:
         _wait_for(other, console, config.rounds)
         if not other.completed:
-            say(console, f"fedavg: the comparison run failed; see {other.folder / 'status.json'}")
+            say(console, f"fedavg: the comparison run failed; see {other.folder / STATUS}")
             continue
         other_rows = other.rows
         fedavg = other_rows[-1].get(metric)
@@ -202,9 +203,9 @@ def _report(console: Console, config: Config, outcome: Outcome, comparisons: lis
             difference = 0.0 if math.isclose(final, fedavg, rel_tol=1e-9) else final - fedavg
             points = f"{100 * difference:+7.2f} points" if known.unit == "%" else f"{difference:+9.4f}"
             say(console, f"{'difference':<28} {'':>{len(shown(metric)) + 6}}{points}")
-        drawn([(name, rows), ("fedavg", other_rows)], folder / "curve.png", title=title(config), metric=metric)
-    if (folder / "curve.png").exists():
-        say(console, f"{'plot':<28} {folder / 'curve.png'}")
+        drawn([(name, rows), ("fedavg", other_rows)], folder / CURVE, title=title(config), metric=metric)
+    if (folder / CURVE).exists():
+        say(console, f"{'plot':<28} {folder / CURVE}")
     say(console, f"{'folder':<28} {folder}")
 
 

@@ -24,7 +24,7 @@ def simulate(
     OVERRIDES are Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """
     from fedstride.figures.metrics import shown
-    from server_app import session
+    from server_app import preparation
     from server_app.config.attacks import refuse_attack
     from server_app.config.compose import compose
     from server_app.config.keys import label
@@ -46,7 +46,7 @@ def simulate(
     refuse_attack(config)
     console = Console()
     say(console, f"{title(config)}, in Flower's simulation")
-    prepared = session.prepare(config)  # refuses an invalid run before any process starts
+    prepared = preparation.prepare(config)  # refuses an invalid run before any process starts
     for note in prepared.notes:
         say(console, f"note: {note}")
     done = run_simulation(prepared.config, given, show=lambda line: say(console, line), verbose=verbose)

@@ -14,7 +14,7 @@ from fedstride.flower.identity import set_identity
 from fedstride.messages import signed_runs, wire
 from fedstride.messages.app_signatures import encode
 from fedstride.messages.key_fingerprints import fingerprints
-from server_app import session
+from server_app import preparation
 from server_app.config.schema import Config
 from server_app.signed_messages import forms_of, messages_of
 
@@ -38,7 +38,7 @@ class RunSigner:
     def sign(self, config: Config, bundle: bytes, run_config: Mapping[str, str]) -> str:
         """The signed run, as a value of the run's configuration; the other values are `run_config`.
 
-        Raises ConfigError for a wrong key or file, and as `session.prepare`.
+        Raises ConfigError for a wrong key or file, and as `preparation.prepare`.
         """
         if not 1 <= self.days <= signed_runs.MOST_DAYS:
             raise ConfigError(
@@ -46,7 +46,7 @@ class RunSigner:
             )
         private = read_key(self.key.expanduser())
         nodes = () if self.nodes is None else fingerprints(self.nodes.expanduser(), "--nodes")
-        prepared = session.prepare(config, clients_elsewhere=True)
+        prepared = preparation.prepare(config, clients_elsewhere=True)
         before = prepared.checkpoint
         word = secrets.token_hex(8) if before is None else before.run
         set_identity()  # Flower's messages want one

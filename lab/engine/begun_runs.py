@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedstride.errors import ConfigError
-from server_app import session
+from server_app import preparation
 from server_app.config.compose import compose, to_yaml
 from server_app.config.keys import by_key
 from server_app.config.overrides import written
@@ -61,7 +61,7 @@ class BegunRun:
             return
         if run.in_progress:
             raise ConfigError(f"{self.folder} is being written to by another process: wait for it, or stop it")
-        stored, wanted = by_key(run.config), by_key(session.settled(self.config))
+        stored, wanted = by_key(run.config), by_key(preparation.settled(self.config))
         other = [key for key, value in wanted.items() if stored.get(key) != value and key not in NOT_COMPARED]
         if other:
             now, then = wanted[other[0]], stored.get(other[0])

@@ -22,8 +22,8 @@ from fedstride.tasks.models import numerics
 from fedstride.tasks.spec import Spec
 from server_app.config.schema import Config
 from server_app.evaluation.central import CentralEvaluation
+from server_app.preparation import Prepared
 from server_app.rounds import Evaluate
-from server_app.session import Prepared
 
 from ..attacks.attacked import attacked
 from ..attacks.attacking_grid import AttackedGrid

@@ -11,13 +11,13 @@ from client_app.registry import OBJECTIVES, RULES, Training
 from fedstride.errors import counted
 from fedstride.processes.unix_signals import STOPPED
 from fedstride.settings import fields_of
-from server_app import session
+from server_app import preparation, session
 from server_app.build import build_strategy
 from server_app.config.keys import mini_batches
 from server_app.config.schema import Config
+from server_app.preparation import Prepared
 from server_app.records.row_values import Row
 from server_app.rounds import Round
-from server_app.session import Prepared
 from strategies.registry import STRATEGIES
 
 from ..results.run_folders import is_run, load
@@ -77,7 +77,7 @@ class ComparisonRun:
         self.folder = Path(config.out or "") / (config.name or "")
         self.rows: list[Row] = []
         self._engine = engine
-        self._prepared = session.prepare(config, evaluation=prepared.evaluation)
+        self._prepared = preparation.prepare(config, evaluation=prepared.evaluation)
         self._stop = _Stop()
         self._completed = False
         self._thread = threading.Thread(target=self._run, name="comparison", daemon=True)

@@ -44,13 +44,13 @@ def pool_of(config: Config) -> Iterator[RayPool]:
 def work_of(text: str) -> Work:
     """What a worker does for the run with this configuration, as YAML. It reads the data of its machine."""
     from client_app.app import app
-    from server_app import session
+    from server_app import preparation
 
     from .worker_grid import Worker
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     identity.set_identity()
-    return Worker(app, session.prepare(from_yaml(text)).evaluation)
+    return Worker(app, preparation.prepare(from_yaml(text)).evaluation)
 
 
 def run_jobs(

@@ -118,7 +118,7 @@ def _ended(future: Future[EndedRun], job: PlannedRun, number: int | None) -> End
 def run_job(job: PlannedRun) -> EndedRun:
     """Run one job in this process; an error of the run is returned, not raised."""
     from client_app.app import app
-    from server_app import session
+    from server_app import preparation, session
 
     from ..attacks.membership import audit
     from .engine import engine, places
@@ -127,7 +127,7 @@ def run_job(job: PlannedRun) -> EndedRun:
     try:
         with InterruptHandler() as interrupt:
             _IN_WORKER.check()
-            prepared = session.prepare(job.config)
+            prepared = preparation.prepare(job.config)
             workers = min(job.workers // prepared.config.client.threads, places(prepared.config))
             with engine(app, prepared, workers=workers if workers > 1 else 0) as desk:
                 grid = desk.grid(prepared)

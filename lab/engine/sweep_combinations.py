@@ -245,7 +245,7 @@ def checked(sweep: Sweep) -> Sweep:
     Data and partitions are then in the cache, and in the memory that the workers share. Raises the error of the
     first invalid run, with its overrides; a run of `method=all` is left out instead.
     """
-    from server_app import session
+    from server_app import preparation
 
     from .begun_runs import going_on
 
@@ -253,7 +253,7 @@ def checked(sweep: Sweep) -> Sweep:
     for job in sweep.jobs:
         try:
             job = going_on(job)
-            notes += session.prepare(job.config).notes
+            notes += preparation.prepare(job.config).notes
             jobs.append(job)
         except FedstrideError as error:
             if job.optional is None:

@@ -31,6 +31,7 @@ from fedstride.processes import unix_signals
 from server_app.config.keys import keys
 from server_app.config.overrides import Override, with_parts, written
 from server_app.config.schema import Config
+from server_app.records.file_names import STATUS
 from server_app.records.run_folder import default_name, runs_dir
 from server_app.reports.round_line import columns, head
 
@@ -66,7 +67,7 @@ def run_simulation(
     config: Config, overrides: Sequence[Override], *, show: Callable[[str], None], verbose: bool = False
 ) -> Simulated:
     """Run the app with these Hydra overrides in Flower's simulation; `config` is what they compose to,
-    prepared for a run (`session.prepare`).
+    prepared for a run (`preparation.prepare`).
 
     `show` is called with a line for each round. With `verbose`, Flower's log is copied to standard error
     while it is written. The log is saved in the run folder as `flower.log`. Ctrl-C and SIGTERM kill all
@@ -236,7 +237,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 def _status(folder: Path) -> str:
     """The text of the run folder's status.json; empty if there is none."""
-    path = folder / "status.json"
+    path = folder / STATUS
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
@@ -249,7 +250,7 @@ def _record_stop(folder: Path, state: str) -> None:
             "reason": "the simulation was stopped",
             "rounds": max(0, len(read_rows(folder)) - 1),
         }
-        atomic.write_json(folder / "status.json", status)
+        atomic.write_json(folder / STATUS, status)
 
 
 def _judge(folder: Path, log: str, before: str, metric: str) -> Simulated:

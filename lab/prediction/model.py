@@ -23,10 +23,8 @@ from fedstride.tasks.registry import MODELS
 from fedstride.tasks.spec import Spec, Target
 from server_app.config.compose import from_yaml
 from server_app.config.schema import Config
-from server_app.records.completed_run import CONFIG
+from server_app.records.file_names import BEST, CONFIG, METRICS, MODEL, TASK
 from server_app.records.line_files import read_lines
-from server_app.records.restored_lines import METRICS
-from server_app.run_files import BEST, MODEL, TASK
 from server_app.stopping import chosen_round
 
 if TYPE_CHECKING:

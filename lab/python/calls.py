@@ -15,13 +15,13 @@ from fedstride import user_parts
 from fedstride.errors import ConfigError, RunError, require
 from fedstride.files import user_folders
 from fedstride.processes.cores import cores
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose
 from server_app.config.keys import label
 from server_app.config.overrides import Override, parse, values_of, written
 from server_app.config.schema import Config
 from server_app.config.variables import with_variables
-from server_app.session import Prepared
+from server_app.preparation import Prepared
 
 from ..comparison import whole_comparison
 from ..comparison.compare import PlannedComparison
@@ -87,7 +87,7 @@ def _read(texts: Sequence[str]) -> list[Override]:
 @beginning()
 def _prepared(given: Sequence[Override]) -> Prepared:
     try:
-        return session.prepare(compose(given))
+        return preparation.prepare(compose(given))
     except ConfigError as error:
         lists = [override for override in given if isinstance(override.value, list)]
         listed = next((override for override in lists if repr(override.text) in str(error)), None)

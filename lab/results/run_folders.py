@@ -16,15 +16,14 @@ from fedstride.files import bounded_reading
 from server_app.config.compose import from_yaml
 from server_app.config.keys import label
 from server_app.config.schema import Config
+from server_app.records.file_names import CLIENTS, CONFIG, METRICS, STATUS
 from server_app.records.line_files import LinesRead, find_lines, read_lines
-from server_app.records.restored_lines import CLIENTS, METRICS
 from server_app.records.row_values import Row
 from server_app.records.run_folder import is_locked
 from server_app.reports.unmeasured import measured_metric
 
 from .status import read_fetched, read_status
 
-STATUS = "status.json"
 FETCHED = "fetched.json"
 """In a folder that `fedstride fetch` brought: where it comes from, how the run stood, and the files' SHA-256."""
 
@@ -118,7 +117,7 @@ class Run:
         try:
             return datetime.strptime(str(self.status.get("started")), "%Y-%m-%dT%H:%M:%S%z").timestamp()
         except ValueError:
-            return (self.folder / "config.yaml").stat().st_mtime
+            return (self.folder / CONFIG).stat().st_mtime
 
 
 def by_headline(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -148,7 +147,7 @@ def method_of(config: Config) -> str:
 def is_run(folder: Path) -> bool:
     """Whether the folder contains the files of a run. False if it cannot be read."""
     try:
-        return (folder / "config.yaml").is_file() and any((folder / name).is_file() for name in (STATUS, METRICS))
+        return (folder / CONFIG).is_file() and any((folder / name).is_file() for name in (STATUS, METRICS))
     except OSError:
         return False
 
@@ -158,7 +157,7 @@ def load(folder: Path) -> Run:
 
     Raises ConfigError, which names the file, if a file cannot be read, is damaged or not from fedstride.
     """
-    name = "config.yaml"
+    name = CONFIG
     try:
         config = from_yaml(bounded_reading.text(folder / name), execute=False)
         if config.best is None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from fedstride.files import bounded_reading
-from server_app.records.restored_lines import METRICS
+from server_app.records.file_names import METRICS, STATUS
 from server_app.records.run_folder import is_locked
 from server_app.reports.curve import points
 from server_app.reports.progress import FILE, STATES, WAITING
 
-from ..results.run_folders import STATUS, Run, load
+from ..results.run_folders import Run, load
 from .watched_run import WatchedRun
 
 PAUSE_SECONDS = 0.5

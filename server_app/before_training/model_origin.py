@@ -23,8 +23,8 @@ from fedstride.tasks.statistics.over_sites import names
 
 from ..config.allowed_by_user import OTHER_TASK
 from ..config.schema import Config
+from ..records.file_names import TASK
 
-TASK = "task.json"
 SHOWN = 4
 """Differences that a message names."""
 

@@ -25,6 +25,7 @@ from fedstride.parts import METRIC, USER_PARTS
 from fedstride.user_parts import digest_of, find, load_parts
 from strategies.registry import STRATEGIES
 
+from ..records.file_names import CONFIG
 from . import experiments
 from .checks import check
 from .conflicts import check_methods
@@ -189,7 +190,7 @@ def _typed(group: str, node: Any, *, placeholders: bool) -> DictConfig:
 def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Config:
     """The configuration of the run in `folder`, changed by those overrides that a resumed run may have."""
     path = Path(os.path.expanduser(folder)).resolve()  # which leaves the home of an unknown user as it is
-    config = from_yaml(_config_text(folder, path / "config.yaml"), parts and str(find(parts)))
+    config = from_yaml(_config_text(folder, path / CONFIG), parts and str(find(parts)))
     tree = OmegaConf.structured(config)
     changeable = {key.path for key in keys(config) if key.may_change} - FIXED_ON_RESUME
     for override in overrides:

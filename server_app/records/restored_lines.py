@@ -12,11 +12,10 @@ from fedstride.files import atomic
 from fedstride.files.chained_lines import ChainedLine, chained, digest_of
 
 from .checkpoint import FOLDER, Checkpoint
+from .file_names import CLIENTS, CSV, METRICS
 from .line_files import find_lines
 from .row_values import Row
 from .run_folder import free
-
-METRICS, CLIENTS, CSV = "metrics.jsonl", "clients.jsonl", "metrics.csv"
 
 
 @dataclass(frozen=True)

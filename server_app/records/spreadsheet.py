@@ -1,4 +1,7 @@
-"""Text in CSV files that a spreadsheet must not execute: names of metrics can come from clients."""
+"""The copy of a run's metrics for spreadsheets, with no text that a spreadsheet would execute.
+
+Names of metrics can come from clients.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,13 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+from fedstride.files import atomic
+
+from .line_files import LineFile
+from .row_values import Row, plain
 
 FORMULA = re.compile(r"(^|[;,])(?=[=+\-@\uff1d\uff0b\uff0d\uff20])")
 """Where a spreadsheet would begin a formula: at a cell's beginning, also if it separates cells by semicolons."""
@@ -31,3 +40,32 @@ def line(cells: Sequence[Any]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(cells)
     return text.getvalue()
+
+
+class Spreadsheet:
+    """A CSV file with a line for each row, and a column for each key of any row."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines = LineFile(path)
+        self._columns: list[str] = []
+        self._count = 0  # rows in the file, or pending
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Append those of the rows that the file does not have; write it anew if one of them has a new column.
+
+        Raises OSError.
+        """
+        new = rows[self._count :]
+        if all(key in self._columns for row in new for key in row):
+            self._count = len(rows)
+            self._lines.append(_line_of(row, self._columns) for row in new)
+            return
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        lines = [line([inert(column) for column in columns]), *(_line_of(row, columns) for row in rows)]
+        atomic.write(self._path, "".join(text + "\n" for text in lines).encode())
+        self._lines, self._columns, self._count = LineFile(self._path), columns, len(rows)
+
+
+def _line_of(row: Row, columns: Sequence[str]) -> str:
+    return line([cell(plain(row.get(column))) for column in columns])

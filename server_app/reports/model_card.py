@@ -27,8 +27,6 @@ from ..records.row_values import Row, number
 from ..records.versions import versions
 from .sites import SiteRecord, Sites, over_all
 
-CARD = "MODEL_CARD.md"
-
 MOST_SITES = 50
 """Sites in the table; of more, the rest is counted."""
 

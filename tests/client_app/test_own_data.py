@@ -21,7 +21,7 @@ from fedstride.tasks.partitions import schemes
 from fedstride.tasks.partitions.divisible_examples import Divisible
 from fedstride.tasks.registry import PARTITIONS
 from lab.engine.local_grid import LocalGrid
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose
 
 OWN = PARTITIONS.config("own")()
@@ -133,7 +133,7 @@ def play(out: Path, configs: list[dict[str, Any]], *overrides: str) -> session.O
     if "two_d_lrd" in str(overrides):  # 2D-LRD sets the number of mini-batches itself
         small.remove("client.local_steps=3")
     config = compose([*small, f"out='{out}'", *overrides])
-    return session.run(LocalGrid(brings(configs), config.clients), session.prepare(config))
+    return session.run(LocalGrid(brings(configs), config.clients), preparation.prepare(config))
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_no_partition_is_drawn_for_nodes_with_their_own_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schemes, "partition", lambda *_: pytest.fail("drawn"))
-    session.prepare(compose(["partition=own", "clients=100000", "client.device=cpu", f"out='{tmp_path}'"]))
+    preparation.prepare(compose(["partition=own", "clients=100000", "client.device=cpu", f"out='{tmp_path}'"]))
 
 
 def test_the_partition_own_cannot_be_drawn() -> None:

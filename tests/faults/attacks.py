@@ -25,7 +25,7 @@ from fedstride.arrays.named import to_record, views
 from lab.attacks.attacking_grid import replace, updates_in
 from lab.attacks.rules import Present, ScaledUpdate
 from lab.engine.local_grid import LocalGrid
-from server_app import session
+from server_app import preparation, session
 from server_app.config.attacks import Scaled
 from server_app.config.compose import compose
 from strategies.registry import STRATEGIES
@@ -93,7 +93,7 @@ def play(strategy: str, clients: int, attack: str | None, folder: Path, *more: s
     own = [*OWN_SETTINGS.get(strategy, ()), *(OF_TWO_CLIENTS.get(strategy, ()) if clients == 2 else ())]
     config = compose([*SETTINGS, f"strategy={strategy}", f"clients={clients}", f"out={folder}", *own, *more])
     grid = HostileGrid(clients, attack)
-    outcome = session.run(grid, session.prepare(config), on_folder=grid.keep_client_states_in)
+    outcome = session.run(grid, preparation.prepare(config), on_folder=grid.keep_client_states_in)
     lines = [json.loads(line) for line in (outcome.folder / "clients.jsonl").read_text().splitlines()]
     return Result(
         accuracy=outcome.rows[-1]["test/accuracy"],

@@ -22,7 +22,7 @@ from fedstride.arrays.float64_sums import norm
 from fedstride.arrays.named import views
 from fedstride.errors import DataError
 from lab.engine.local_grid import LocalGrid
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose
 from server_app.records.line_files import read_lines
 from strategies.replies.length_bounds import reference
@@ -70,7 +70,7 @@ def updates(settings: tuple[str, ...], folder: Path) -> Iterator[tuple[int, int,
     """Round, client and length / reference length of each update of a run."""
     config = compose([*BASE, f"out={folder}", *settings])
     grid = LocalGrid(app, config.clients)
-    prepared = session.prepare(config)
+    prepared = preparation.prepare(config)
     outcome = session.run(grid, prepared, on_folder=grid.keep_client_states_in)
     scale = norm(views(prepared.evaluation.initial))
     rows = read_lines(outcome.folder / "clients.jsonl")

@@ -24,7 +24,7 @@ from fedstride.arrays.named import is_buffer, to_record, views
 from fedstride.messages import wire
 from fedstride.messages.records import config_records
 from lab.engine.local_grid import LocalGrid
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose
 
 STRATEGIES = {"scaffold": (), "feddyn": ("client.lr=0.05",)}  # with 0.1 FedDyn is unsteady without an attack, too
@@ -172,7 +172,7 @@ def play(strategy: str, attack: str | None, folder: Path, *more: str, rounds: in
         ]
     )
     grid = TurningGrid(config.clients, None if attack is None else ATTACKS[attack](), rounds)
-    outcome = session.run(grid, session.prepare(config), on_folder=grid.keep_client_states_in)
+    outcome = session.run(grid, preparation.prepare(config), on_folder=grid.keep_client_states_in)
     return Course(
         [row["test/accuracy"] for row in outcome.rows],
         sum(row.get("screening/rejected", 0) for row in outcome.rows),

@@ -20,7 +20,7 @@ from fedstride.arrays.named import Layout, views
 from fedstride.flower import identity
 from fedstride.messages import wire
 from lab.engine.local_grid import LocalGrid
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose
 from server_app.exchange import expected_nodes, roll_call, roster, sending
 from server_app.records.line_files import read_lines
@@ -272,7 +272,7 @@ def play(
     config = compose(given)
     clock = Clock()
     clock.install(monkeypatch)
-    prepared = session.prepare(config)
+    prepared = preparation.prepare(config)
     watcher = Watcher(prepared.strategy, clock)
     nodes = grid(clock, config.clients, faults)
     watcher.seen.messages = nodes.messages
@@ -287,7 +287,7 @@ def play_on(folder: Path, monkeypatch: Any, faults: Sequence[Any], *overrides: s
     config = compose([f"resume='{folder}'", *overrides])
     clock = Clock()
     clock.install(monkeypatch)
-    prepared = session.prepare(config)
+    prepared = preparation.prepare(config)
     watcher = Watcher(prepared.strategy, clock)
     session.run(FaultyGrid(clock, config.clients, faults), prepared, observers=[watcher])
     return watcher.seen.cohorts

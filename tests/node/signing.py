@@ -27,7 +27,7 @@ from node.signed_runs.approvals import Approvals
 from node.signed_runs.ledger import Ledger, Question
 from node.signed_runs.message_checks import SignedRuns
 from node.signed_runs.signers import AllowedSigner, Signatures
-from server_app.session import Prepared
+from server_app.preparation import Prepared
 from server_app.signed_messages import forms_of, messages_of
 
 KEY = Ed25519PrivateKey.generate()

@@ -17,17 +17,17 @@ from fedstride.errors import ConfigError, ReplyError, RunError
 from fedstride.messages import wire
 from fedstride.messages.records import config_records
 from lab.engine.local_grid import LocalGrid
-from server_app import session
+from server_app import preparation
 from server_app.config.compose import compose
 from server_app.data_descriptions import SiteAnswer, ask, columns_of, log_sites, site_in
-from server_app.session import Prepared
+from server_app.preparation import Prepared
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> Prepared:
-    return session.prepare(
+    return preparation.prepare(
         compose(["task=breast_cancer", "model=mlp", "clients=3", "partition=iid", f"out='{tmp_path}'"])
     )
 
@@ -111,4 +111,4 @@ def test_a_task_with_too_many_columns_is_refused(tmp_path: Path) -> None:
     overrides = ["task=own_table", f"task.columns=[{names}]", "task.classes=2", "model=mlp", "partition=own"]
     config = compose([*overrides, "clients=3", f"out='{tmp_path}'"])
     with pytest.raises(ConfigError, match="at most 1000"):
-        ask(LocalGrid(app, 3), session.prepare(config))
+        ask(LocalGrid(app, 3), preparation.prepare(config))

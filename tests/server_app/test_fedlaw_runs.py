@@ -15,12 +15,12 @@ from fedstride.errors import ConfigError
 from fedstride.tasks import data
 from fedstride.tasks.models import networks_by_name
 from fedstride.tasks.models.tensors import Examples, load_arrays, to_arrays
-from server_app import session
+from server_app import preparation
 from server_app.build import build_strategy
 from server_app.config.compose import compose
 from server_app.evaluation.central import CentralEvaluation
 from server_app.evaluation.proxy_set import ServerProxy, proxy_of
-from server_app.session import Prepared
+from server_app.preparation import Prepared
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,7 @@ PROXY = ("strategy=fedlaw", "task.proxy=test", "strategy.server_epochs=2")
 
 
 def prepared(*overrides: str) -> Prepared:
-    return session.prepare(compose([*SMALL, *PROXY, *overrides]))
+    return preparation.prepare(compose([*SMALL, *PROXY, *overrides]))
 
 
 def server_proxy(run: Prepared) -> ServerProxy:
@@ -118,13 +118,13 @@ def test_the_user_is_told_who_uses_extra_data() -> None:
     assert note.startswith("200 test examples are the server's proxy set (task.proxy=test)")
     assert note.endswith("strategy=fedlaw uses this extra data")
     other = ["strategy=fedavg", "task.proxy=train_holdout", "task.proxy_smallest=0.1"]
-    (note,) = session.prepare(compose([*SMALL, *other])).notes
+    (note,) = preparation.prepare(compose([*SMALL, *other])).notes
     assert note.startswith("78 training examples are") and note.endswith("no part of this run uses them")
 
 
 def test_inside_two_d_lrd_and_with_privacy_it_still_gets_its_proxy_set() -> None:
     given = ["strategy=fedlaw+two_d_lrd", "strategy.local_steps=3", "privacy=server_side", "task.proxy=test"]
-    run = session.prepare(compose([*SMALL, *given]))
+    run = preparation.prepare(compose([*SMALL, *given]))
     innermost: Any = list(run.strategy.nested())[-1]
     assert len(innermost.proxy) == 200
 
@@ -152,7 +152,7 @@ def test_inside_two_d_lrd_and_with_privacy_it_still_gets_its_proxy_set() -> None
 def test_refusals(overrides: list[str], said: str, tmp_path: Path) -> None:
     given = [*SMALL, "strategy=fedlaw", "task.proxy=test", f"out={tmp_path}", *overrides]
     with pytest.raises(ConfigError, match=said):
-        session.prepare(compose(given))
+        preparation.prepare(compose(given))
     assert not any(tmp_path.iterdir())
 
 
@@ -166,7 +166,7 @@ def test_the_need_of_a_proxy_set_is_found_before_the_data_are_read() -> None:
 
 def test_feddisco_gets_the_labels_of_the_test_set_without_the_proxy_set(tmp_path: Path) -> None:
     given = ["strategy=feddisco", "strategy.target=test", "task.proxy=test", "task.proxy_smallest=0.1"]
-    run = session.prepare(compose([*SMALL, *given]))
+    run = preparation.prepare(compose([*SMALL, *given]))
     innermost: Any = list(run.strategy.nested())[-1]
     assert innermost.test_labels == [100 - taken for taken in (20, 15, 11, 9, 7, 5, 4, 3, 2, 2)]
     play(tmp_path, *given, "rounds=1")
@@ -175,7 +175,7 @@ def test_feddisco_gets_the_labels_of_the_test_set_without_the_proxy_set(tmp_path
 def test_feddiscos_target_is_refused_without_a_test_set(tmp_path: Path) -> None:
     given = [*SMALL, "strategy=feddisco", "strategy.target=test", "test_set=false", f"out={tmp_path}"]
     with pytest.raises(ConfigError, match=r"^strategy\.target = 'test' .*the server has no test set"):
-        session.prepare(compose(given))
+        preparation.prepare(compose(given))
     assert not any(tmp_path.iterdir())
 
 

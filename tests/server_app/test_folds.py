@@ -11,7 +11,7 @@ from fedstride.errors import ConfigError
 from lab.results.run_folders import load
 from server_app.build import client_config
 from server_app.config.compose import compose
-from server_app.session import prepare
+from server_app.preparation import prepare
 
 SMALL = ("clients=4", "evaluate_clients=true", "rounds=1", "client.local_steps=2", "best=local/loss")
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load as load_arrays
 from client_app import app as clients
 from fedstride.errors import ConfigError
 from lab.results.run_folders import load
-from server_app import session
+from server_app import preparation
 from server_app.config.compose import compose
 
 MEASURED = ("evaluate_clients=true", "holdout=0.25", "clients=4", "task.metrics=[accuracy,auroc,f1]")
@@ -97,6 +97,6 @@ def test_the_server_measures_alone_where_clients_do_not(trained: Path, tmp_path:
 
 def test_there_must_be_a_model(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"rounds = 0 is not allowed: .* initial=FILE"):
-        session.prepare(compose(["rounds=0"]))
+        preparation.prepare(compose(["rounds=0"]))
     with pytest.raises(ConfigError, match="rounds"):
         compose(["rounds=-1"])

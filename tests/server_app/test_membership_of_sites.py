@@ -19,7 +19,7 @@ from fedstride.messages.records import config_records, metric_records
 from lab.attacks.membership import audit
 from lab.engine.engine import engine
 from lab.results.run_folders import Run, load
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose
 from server_app.evaluation import membership
 from server_app.reports.model_card import ENDED_EARLY, NOT_TESTED
@@ -78,7 +78,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.mark.slow
 def test_the_answer_is_what_the_test_of_the_desk_finds(asked: Run, tmp_path: Path) -> None:
-    prepared = session.prepare(compose([*CHOSEN, f"out='{tmp_path}'"]))
+    prepared = preparation.prepare(compose([*CHOSEN, f"out='{tmp_path}'"]))
     with engine(app, prepared, 0) as desk:
         grid = desk.grid(prepared)
         outcome = session.run(grid, prepared, on_folder=grid.keep_client_states_in, audit=audit)

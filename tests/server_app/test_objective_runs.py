@@ -15,7 +15,7 @@ from fedstride.errors import ConfigError
 from fedstride.parts import Part
 from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.registry import MODELS
-from server_app import session
+from server_app import preparation
 from server_app.config.compose import compose
 from server_app.records.line_files import read_lines
 
@@ -56,13 +56,14 @@ def test_clients_that_lost_their_models_start_again_and_the_run_says_so(tmp_path
 def test_a_task_without_classes_is_refused(name: str, task: str, model: str, loss: str, tmp_path: Path) -> None:
     config = compose([f"task={task}", f"model={model}", f"objective={name}", f"out={tmp_path}", "clients=2"])
     with pytest.raises(ConfigError, match=rf"objective = '{name}' is not allowed: .* loss {loss}.*cross_entropy"):
-        session.prepare(config)
+        preparation.prepare(config)
     assert not any(tmp_path.iterdir())
 
 
 def test_another_loss_is_refused_where_the_rule_changes_the_softmax(tmp_path: Path) -> None:
     def prepared(name: str) -> Any:
-        return session.prepare(compose(["model=mlp", "task.loss=hinge", f"objective={name}", f"out={tmp_path}"]))
+        given = ["model=mlp", "task.loss=hinge", f"objective={name}", f"out={tmp_path}"]
+        return preparation.prepare(compose(given))
 
     for name in ("fedrs", "fedlc"):
         with pytest.raises(ConfigError, match="needs cross_entropy"):
@@ -82,5 +83,5 @@ class NoLastLayer(nn.Module):
 def test_a_network_without_a_last_layer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS._parts, "odd", Part("odd", NoLastLayer, "Ends with a ReLU."))
     with pytest.raises(ConfigError, match=r"objective = 'moon' .* model = 'odd': .*no last linear layer"):
-        session.prepare(compose(["model=odd", "objective=moon", f"out={tmp_path}"]))
-    session.prepare(compose(["model=odd", "objective=fedrs", f"out={tmp_path}"]))
+        preparation.prepare(compose(["model=odd", "objective=moon", f"out={tmp_path}"]))
+    preparation.prepare(compose(["model=odd", "objective=fedrs", f"out={tmp_path}"]))

@@ -24,7 +24,7 @@ from fedstride.tasks.partitions import schemes
 from fedstride.user_parts import load_parts
 from lab.results.run_folders import load
 from lab.results.tables import Statistic, compare
-from server_app import session
+from server_app import preparation
 from server_app.config.compose import compose
 from server_app.config.schema import TABLES
 
@@ -199,7 +199,7 @@ def test_a_figure_that_fails_is_refused_before_the_run(old: str, new: str, words
     file = tmp_path / "failing.py"
     file.write_text(SOURCE.replace(old, new, 1))
     with pytest.raises(ConfigError) as caught:
-        session.prepare(compose([f"parts={file}", "model=mlp", *CHOSEN, f"out={tmp_path}/runs"]))
+        preparation.prepare(compose([f"parts={file}", "model=mlp", *CHOSEN, f"out={tmp_path}/runs"]))
     assert words in str(caught.value) and len(str(caught.value).splitlines()) == 1
     assert not (tmp_path / "runs").exists()
 
@@ -208,7 +208,7 @@ def test_a_figure_that_the_task_cannot_have_is_none_of_its_figures(tmp_path: Pat
     file = tmp_path / "of_values.py"
     file.write_text(SOURCE.replace('unit = "EUR"', 'predicts = ("values", "labels")'))
     with pytest.raises(ConfigError, match=r"'cost' is not a figure of this task"):
-        session.prepare(compose([f"parts={file}", "model=mlp", "task.metrics=[cost]", f"out={tmp_path}/runs"]))
+        preparation.prepare(compose([f"parts={file}", "model=mlp", "task.metrics=[cost]", f"out={tmp_path}/runs"]))
 
 
 @pytest.mark.slow

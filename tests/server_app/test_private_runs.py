@@ -17,7 +17,7 @@ from client_app.app import app as client
 from fedstride.errors import CheckpointError, ConfigError
 from fedstride.noise import gaussian_mechanism
 from lab.engine.local_grid import LocalGrid
-from server_app import app, session
+from server_app import app, preparation
 from server_app.build import build_strategy, client_config
 from server_app.config.compose import compose
 from server_app.records.checkpoint import newest_checkpoint
@@ -170,7 +170,7 @@ def test_without_a_seed_no_two_runs_are_alike(tmp_path: Path) -> None:
 
 def test_the_servers_noise_seed_is_not_sent_to_clients() -> None:
     config = compose(["privacy=server_side", "privacy.noise_seed=99"])
-    prepared = session.prepare(config)
+    prepared = preparation.prepare(config)
     assert 99 not in client_config(config, prepared.spec).values()
     initial, sent = prepared.evaluation.initial, client_config(prepared.config, prepared.spec)
     messages = list(build_strategy(config).configure_train(1, initial, sent, LocalGrid(ClientApp(), 4)))

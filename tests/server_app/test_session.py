@@ -25,7 +25,7 @@ from fedstride.errors import ConfigError, DataError, RunError
 from fedstride.messages import wire
 from lab.engine.local_grid import LocalGrid
 from lab.results.run_folders import load
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose, from_yaml
 from server_app.metric_trackers import Tracking
 from server_app.records.checkpoint import newest_checkpoint
@@ -422,7 +422,7 @@ def test_the_error_for_a_wrong_number_of_nodes_names_the_option(tmp_path: Path) 
     with pytest.raises(
         ConfigError, match=r'clients = 4, but the federation has 3 nodes; in a simulation pass .*"num-supernodes=4'
     ):
-        session.run(LocalGrid(real_client, 3), session.prepare(config))
+        session.run(LocalGrid(real_client, 3), preparation.prepare(config))
     assert not list(tmp_path.iterdir())
 
 
@@ -450,7 +450,7 @@ def test_two_nodes_with_one_partition_are_refused(tmp_path: Path) -> None:
         RunError,
         match="only 1 of at least 2 clients can take part: node 3 claims client id 0, which belongs to node 2",
     ):
-        session.run(grid, session.prepare(config))
+        session.run(grid, preparation.prepare(config))
 
 
 # ---------------------------------------------------------------- early stop

@@ -24,7 +24,7 @@ from fedstride.parts import Part
 from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.models import frozen_cache
 from fedstride.tasks.registry import MODELS
-from server_app import session
+from server_app import preparation
 from server_app.config.compose import compose
 from server_app.records.line_files import read_lines
 
@@ -50,7 +50,7 @@ MORE_RULES = [
 
 
 def initial(seed: int = 1, *settings: str) -> dict[str, np.ndarray]:
-    evaluation = session.prepare(compose(["model=mlp", *settings, f"seed={seed}"])).evaluation
+    evaluation = preparation.prepare(compose(["model=mlp", *settings, f"seed={seed}"])).evaluation
     return {**evaluation.frozen, **evaluation.model}
 
 
@@ -98,7 +98,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, rule: str) -> None:
 @pytest.mark.parametrize("patterns", ["nix", "fc2.*,nix", ""])
 def test_patterns_that_name_nothing(patterns: str) -> None:
     with pytest.raises(ConfigError, match=r"train = .* is not allowed: "):
-        session.prepare(compose(["model=mlp", f"train=[{patterns}]"]))
+        preparation.prepare(compose(["model=mlp", f"train=[{patterns}]"]))
 
 
 # ---------------------------------------------------------------- normalisation

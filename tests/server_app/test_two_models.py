@@ -30,7 +30,7 @@ from lab.comparison.site_rows import sites_of
 from lab.prediction.model import load as load_model
 from lab.report import report
 from lab.results.run_folders import Run, load
-from server_app import session
+from server_app import preparation
 from server_app.config.compose import compose
 from server_app.evaluation.differences import TOO_FEW
 
@@ -281,7 +281,7 @@ def cut(out: Path, models: Models) -> Path:
 )
 def test_a_second_model_that_does_not_fit_is_refused(models: Models, made: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
-        session.prepare(compose([*models.measuring(against=made(tmp_path, models)), f"out='{tmp_path}'"]))
+        preparation.prepare(compose([*models.measuring(against=made(tmp_path, models)), f"out='{tmp_path}'"]))
     assert "\n" not in str(caught.value)
 
 

@@ -14,7 +14,7 @@ from fedstride.errors import ConfigError
 from fedstride.tasks import data
 from fedstride.tasks.models import networks_by_name
 from fedstride.tasks.models.tensors import Examples, load_arrays
-from server_app import session
+from server_app import preparation
 from server_app.config.compose import compose
 from server_app.evaluation.proxy_set import proxy_of
 
@@ -25,7 +25,7 @@ ATTACK = ("attack=scaled", "attack.factor=-2", "attack.clients=1", "partition.al
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "resnet20"])
 def test_the_losses_are_those_of_plain_torch_in_eval_mode(model: str) -> None:
-    run = session.prepare(compose([*SMALL, *USES, f"model={model}"]))
+    run = preparation.prepare(compose([*SMALL, *USES, f"model={model}"]))
     proxy, start = proxy_of(run.config, run.evaluation), views(run.evaluation.initial)
     source = data.load(run.config.task)
     assert isinstance(source, data.WithProxy) and proxy is not None
@@ -78,4 +78,4 @@ def test_workers_give_the_same_bits(tmp_path: Path) -> None:
 )
 def test_refused(more: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        session.prepare(compose([*SMALL, *USES, more]))
+        preparation.prepare(compose([*SMALL, *USES, more]))

@@ -20,7 +20,7 @@ from fedstride.messages.signed_runs import DAY, SignedTerms, Terms, load, to_sig
 from lab.cli.main import app
 from lab.deployment.app_signing import new_key
 from lab.deployment.run_signing import RunSigner
-from server_app import session, signed_messages
+from server_app import preparation, signed_messages
 from server_app.config.compose import compose
 from server_app.config.schema import Config
 
@@ -69,12 +69,12 @@ def test_a_run_that_only_measures_is_signed_without_training(key: Path, tmp_path
     assert [form.name for form in said.forms] == ["roll call", "evaluation"]
     assert (said.rounds, said.messages) == (0, 2)
     assert said.forms[1].varies[wire.SERVER_ROUND].most == 0
-    signed_messages.check(said, session.prepare(config(*measuring)))
+    signed_messages.check(said, preparation.prepare(config(*measuring)))
 
 
 @pytest.mark.parametrize("overrides", [(), ("strategy=scaffold",), ("strategy=feddisco", "cohort=2")])
 def test_the_server_finds_its_own_messages_in_what_was_signed(key: Path, overrides: tuple[str, ...]) -> None:
-    signed_messages.check(signed(key, *overrides).terms, session.prepare(config(*overrides)))
+    signed_messages.check(signed(key, *overrides).terms, preparation.prepare(config(*overrides)))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_server_finds_its_own_messages_in_what_was_signed(key: Path, overrid
 def test_a_server_that_would_send_something_else_says_so(key: Path, override: str, named: str) -> None:
     said = signed(key).terms
     with pytest.raises(ConfigError, match="nodes would refuse it") as caught:
-        signed_messages.check(said, session.prepare(config(override)))
+        signed_messages.check(said, preparation.prepare(config(override)))
     assert named in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -97,7 +97,7 @@ def test_a_server_that_would_send_something_else_says_so(key: Path, override: st
 def test_a_resume_is_signed_as_one_and_names_the_word_of_its_run(key: Path, tmp_path: Path) -> None:
     folder = play(tmp_path, "rounds=1").folder
     resumed = compose([f"resume='{folder}'", "rounds=2"])
-    prepared = session.prepare(resumed)
+    prepared = preparation.prepare(resumed)
     said = load(RunSigner(key).sign(resumed, b"bundle", GIVEN)).terms
     assert prepared.checkpoint is not None and (said.resumes, said.run) == (True, prepared.checkpoint.run)
     signed_messages.check(said, prepared)
@@ -108,7 +108,7 @@ def test_a_resume_is_signed_as_one_and_names_the_word_of_its_run(key: Path, tmp_
         with pytest.raises(ConfigError, match=named):
             signed_messages.check(other, prepared)
     with pytest.raises(ConfigError, match="as a new one, or as one that is resumed"):
-        signed_messages.check(said, session.prepare(config()))
+        signed_messages.check(said, preparation.prepare(config()))
 
 
 def test_a_run_that_is_not_signed_has_no_terms(key: Path) -> None:

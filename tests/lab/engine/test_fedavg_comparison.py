@@ -9,13 +9,13 @@ from desk import SMALL, play, table, weights
 
 from lab.engine.engine import engine
 from lab.engine.fedavg_comparison import ComparisonRun, counterpart
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose
-from server_app.session import Prepared
+from server_app.preparation import Prepared
 
 
 def prepared(out: Path, *overrides: str) -> Prepared:
-    return session.prepare(compose([*SMALL, f"out='{out}'", "rounds=3", *overrides]))
+    return preparation.prepare(compose([*SMALL, f"out='{out}'", "rounds=3", *overrides]))
 
 
 @pytest.mark.slow

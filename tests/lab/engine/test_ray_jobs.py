@@ -21,7 +21,7 @@ from lab.engine.engine import engine
 from lab.engine.ray_jobs import run_jobs
 from lab.engine.ray_pool import RayPool
 from lab.engine.sweep_combinations import plan
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose
 
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
@@ -135,7 +135,7 @@ def test_a_cluster_without_a_token_is_not_used(monkeypatch: pytest.MonkeyPatch, 
     jobs = plan([*SMALL, "rounds=2", "seed=1,2", f"out='{tmp_path / 'sweep'}'"]).jobs
     with pytest.raises(RunError, match=r"everybody who reaches .*allow=\[ray_without_token\]"):
         next(run_jobs(jobs, at_once=None, on_start=print))
-    with engine(None, session.prepare(compose([*SMALL, "engine=ray", "workers=1"]))) as made:  # type: ignore[arg-type]
+    with engine(None, preparation.prepare(compose([*SMALL, "engine=ray", "workers=1"]))) as made:  # type: ignore[arg-type]
         assert any("RAY_AUTH_MODE=token" in note and "train on this machine" in note for note in made.notes)
 
 
@@ -225,7 +225,7 @@ def test_a_node_that_dies_costs_its_tasks_only(cluster: Any, second: Any, tmp_pa
 
         def round_done(self, done: Any) -> None: ...
 
-    prepared = session.prepare(compose([*SMALL, "rounds=4", "engine=ray", "workers=2", f"out='{tmp_path}'"]))
+    prepared = preparation.prepare(compose([*SMALL, "rounds=4", "engine=ray", "workers=2", f"out='{tmp_path}'"]))
     with engine(app, prepared) as desk:
         assert desk.workers == 2
         outcome = session.run(desk.grid(prepared), prepared, evaluate=desk.evaluate(), observers=[Removal()])

@@ -14,7 +14,7 @@ from fedstride.arrays.on_device import TensorArray
 from fedstride.errors import ConfigError
 from lab.engine.engine import Vectorized, engine
 from lab.results.run_folders import load as load_run
-from server_app import session
+from server_app import preparation
 from server_app.config.compose import compose
 
 pytestmark = pytest.mark.slow
@@ -109,7 +109,7 @@ def test_replies_stay_on_the_device_until_the_checkpoint(tmp_path: Path, monkeyp
 
 
 def desk(tmp_path: Path, *overrides: str) -> tuple[object, list[str]]:
-    prepared = session.prepare(compose([f"out='{tmp_path}'", "clients=3", VECTORIZED, *overrides]))
+    prepared = preparation.prepare(compose([f"out='{tmp_path}'", "clients=3", VECTORIZED, *overrides]))
     with engine(app, prepared, 0) as found:
         return found, list(found.notes)
 
@@ -167,7 +167,7 @@ def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_data_that_are_not_here_are_refused(tmp_path: Path) -> None:
     found, _ = desk(tmp_path, "task=own_table", "task.columns=[a]", "task.target=b", "task.classes=[x,y]",
                     "partition=own", "model=mlp")  # fmt: skip
-    prepared = session.prepare(
+    prepared = preparation.prepare(
         compose(["clients=3", "task=own_table", "task.columns=[a]", "task.target=b", "task.classes=[x,y]",
                  "partition=own", "model=mlp"])
     )  # fmt: skip

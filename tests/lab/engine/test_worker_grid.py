@@ -27,7 +27,7 @@ from lab.engine import engine as engines
 from lab.engine.engine import engine, places
 from lab.engine.pool import Pool
 from lab.engine.worker_grid import TURNS, WorkersGrid
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose
 from server_app.records.row_values import Row
 
@@ -140,7 +140,7 @@ def test_the_evaluation_is_the_same_in_any_number_of_parts(
     from client_app.app import app
 
     config = compose(["model=mlp", "task.metrics=[accuracy,auroc,balanced_accuracy]", f"out='{tmp_path}'"])
-    prepared = session.prepare(config)
+    prepared = preparation.prepare(config)
     expected = prepared.evaluation(prepared.evaluation.initial, 0)
     assert len(expected) == 4
     for workers in (1, 2, 3, 30):
@@ -154,7 +154,7 @@ def test_an_evaluation_whose_worker_dies_is_still_complete(
     from client_app.app import app
     from server_app.evaluation.central import CentralEvaluation
 
-    prepared = session.prepare(compose(["model=mlp", f"out='{tmp_path}'"]))
+    prepared = preparation.prepare(compose(["model=mlp", f"out='{tmp_path}'"]))
     expected = prepared.evaluation(prepared.evaluation.initial, 0)
     main, measure = os.getpid(), CentralEvaluation.measure
 
@@ -280,7 +280,7 @@ def test_more_workers_than_cores_are_used_and_noted(tmp_path: Path, monkeypatch:
     from client_app.app import app
 
     monkeypatch.setattr(engines, "cores", lambda: 2)
-    prepared = session.prepare(compose(["model=mlp", "workers=3", f"out='{tmp_path}'"]))
+    prepared = preparation.prepare(compose(["model=mlp", "workers=3", f"out='{tmp_path}'"]))
     with engine(app, prepared) as desk:
         assert desk.workers == 3
         assert "3 workers" in desk.notes[0]
@@ -296,7 +296,7 @@ def test_a_process_that_has_used_threads_is_not_copied_for_clients_that_use_some
     expected = {1: 2, 2: 0}  # workers, by threads of a client
     for threads, workers in expected.items():
         choices = ["model=mlp", f"client.threads={threads}", f"out='{tmp_path}'"]
-        with engine(app, session.prepare(compose(choices)), 2) as desk:
+        with engine(app, preparation.prepare(compose(choices)), 2) as desk:
             assert desk.workers == workers
             assert any("several threads" in note for note in desk.notes) == (workers == 0)
 
@@ -305,7 +305,7 @@ def test_a_process_that_has_used_cuda_is_not_copied(tmp_path: Path, monkeypatch:
     from client_app.app import app
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    with engine(app, session.prepare(compose(["model=mlp", f"out='{tmp_path}'"])), 2) as desk:
+    with engine(app, preparation.prepare(compose(["model=mlp", f"out='{tmp_path}'"])), 2) as desk:
         assert desk.workers == 0
         assert any("has used CUDA" in note for note in desk.notes)
 
@@ -326,7 +326,7 @@ def test_without_processes_the_clients_run_in_this_one(tmp_path: Path, monkeypat
     from client_app.app import app
 
     monkeypatch.setattr(engines, "Pool", full)
-    prepared = session.prepare(compose(["model=mlp", "rounds=1", f"out='{tmp_path}'"]))
+    prepared = preparation.prepare(compose(["model=mlp", "rounds=1", f"out='{tmp_path}'"]))
     with engine(app, prepared, 2) as desk:
         assert desk.workers == 0
         assert "Resource temporarily unavailable" in desk.notes[0]

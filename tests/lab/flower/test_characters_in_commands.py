@@ -14,7 +14,7 @@ from folders import Call
 
 from lab.cli import run as run_command
 from lab.flower import simulation, submission
-from server_app import session
+from server_app import preparation
 from server_app.config import compose as composing
 from server_app.config.overrides import overrides_of
 
@@ -52,7 +52,7 @@ def given(call: Call, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
     monkeypatch.setattr(run_command, "train", keep)
     monkeypatch.setattr("lab.cli.resume.train", keep)
-    monkeypatch.setattr(session, "prepare", prepared)
+    monkeypatch.setattr(preparation, "prepare", prepared)
     monkeypatch.setattr(composing.Config, "headline", "test/loss")
     monkeypatch.setattr(simulation, "run_simulation", simulated)
     monkeypatch.setattr(submission, "submit", submitted)

@@ -24,7 +24,7 @@ from node.log.log_lines import RefusedError
 from node.messages.replies import Contents
 from node.policy.permission import PolicyTerms
 from node.policy.policy_file import Policy
-from server_app import data_descriptions, session
+from server_app import data_descriptions, preparation, session
 from server_app.config.attacks import refuse_attack
 from server_app.config.compose import compose
 from server_app.config.schema import TABLES
@@ -88,7 +88,7 @@ def test_the_messages_of_a_run_are_those_that_were_signed(choice: str, tmp_path:
     config = compose([*small(choice), f"out='{tmp_path}'"])
     refuse_attack(config)
     try:
-        prepared = session.prepare(config)
+        prepared = preparation.prepare(config)
     except DataError as error:  # the task of these runs has no groups
         pytest.skip(str(error))
     grid = CheckedGrid(app, tmp_path / "nodes", prepared, files_of(choice, tmp_path))
@@ -128,7 +128,7 @@ def test_a_part_that_does_not_declare_what_varies_is_found(
     kind: type, choice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kind, "varies", {})
-    prepared = session.prepare(compose([*small(choice), f"out='{tmp_path}'"]))
+    prepared = preparation.prepare(compose([*small(choice), f"out='{tmp_path}'"]))
     grid = CheckedGrid(app, tmp_path / "nodes", prepared)
     with pytest.raises(RefusedError, match=r"unlike the signed"):
         session.run(grid, prepared, on_folder=grid.keep_client_states_in, word=WORD)
@@ -153,10 +153,10 @@ def test_two_models_are_signed_and_what_is_said_of_them_is_listed(strategy: str,
         f"out='{tmp_path}'",
         "task.metrics=[auroc,accuracy]",
     ]
-    initial = session.prepare(compose(chosen)).evaluation.initial
+    initial = preparation.prepare(compose(chosen)).evaluation.initial
     save_model(file := tmp_path / "model.safetensors", initial, 0)
     both = [f"initial='{file}'", f"against='{file}'", "rounds=0", "evaluate_clients=true"]
-    prepared = session.prepare(compose([*chosen, *both]))
+    prepared = preparation.prepare(compose([*chosen, *both]))
     grid = CheckedGrid(app, tmp_path / "nodes", prepared)
     session.run(grid, prepared, on_folder=grid.keep_client_states_in, word=WORD)
     _check_what_left("", grid.left)
@@ -180,7 +180,7 @@ def test_a_run_that_only_asks_sends_the_one_message_that_was_signed(task: str, t
             f"out='{tmp_path}'",
         ]
     )
-    prepared = session.prepare(config)
+    prepared = preparation.prepare(config)
     grid = CheckedGrid(app, tmp_path / "nodes", prepared, files if task == "own" else (), describes=True)
     sites = data_descriptions.ask(grid, prepared, WORD)
     assert [each.said is not None and each.said.rows >= 20 for each in sites] == [True] * 3
@@ -226,8 +226,8 @@ def test_the_statistics_of_columns_come_once_and_are_then_the_same(tmp_path: Pat
             "model=mlp", "partition=own", "clients=3", "rounds=2", "client.local_steps=2", f"out='{tmp_path}'",
         ]
     )  # fmt: skip
-    grid = CheckedGrid(app, tmp_path / "nodes", session.prepare(config), files)
-    prepared = session.prepare(config)
+    grid = CheckedGrid(app, tmp_path / "nodes", preparation.prepare(config), files)
+    prepared = preparation.prepare(config)
     session.run(grid, prepared, on_folder=grid.keep_client_states_in, word=WORD)
     said = [each["spec.mean"] for each in grid.configs if "spec.mean" in each]
     assert len(said) >= 6 and all(each == said[0] for each in said)

@@ -13,7 +13,7 @@ from fedstride.arrays.named import Arrays, views
 from fedstride.errors import ConfigError
 from lab.results.grouping import group
 from lab.results.run_folders import load
-from server_app import session
+from server_app import preparation
 from server_app.before_training import initial_model
 from server_app.config.compose import compose
 
@@ -88,7 +88,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_run_starts_from_the_file(tmp_path: Path, pretrained: Path) -> None:
-    prepared = session.prepare(compose(["model=mlp", f"initial={pretrained}"]))
+    prepared = preparation.prepare(compose(["model=mlp", f"initial={pretrained}"]))
     saved = load_file(pretrained)
     assert {name: a.tobytes() for name, a in views(prepared.evaluation.initial).items()} == {
         name: a.tobytes() for name, a in saved.items()
@@ -113,7 +113,7 @@ def test_a_run_starts_from_the_file(tmp_path: Path, pretrained: Path) -> None:
 )
 def test_what_is_refused(pretrained: Path, settings: list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        session.prepare(compose(["model=mlp", *(each.format(file=pretrained) for each in settings)]))
+        preparation.prepare(compose(["model=mlp", *(each.format(file=pretrained) for each in settings)]))
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from heart_tables import PUBLISHED, published
 from fedstride.errors import ConfigError
 from fedstride.tasks.datasets.nodes import own_images, own_sounds, own_table, own_texts
 from fedstride.tasks.spec import Spec
-from server_app import session
+from server_app import preparation
 from server_app.before_training.model_origin import differences
 from server_app.config.compose import compose
 
@@ -135,9 +135,9 @@ def test_a_model_of_another_task_is_refused(
     folder, given = trained
     start = f"initial='{folder / 'model.safetensors'}'"
     with pytest.raises(ConfigError) as caught:
-        session.prepare(compose([*given, *settings, start]))
+        preparation.prepare(compose([*given, *settings, start]))
     assert words in str(caught.value) and "\n" not in str(caught.value)
-    prepared = session.prepare(compose([*given, *settings, start, "allow=[initial_of_another_task]"]))
+    prepared = preparation.prepare(compose([*given, *settings, start, "allow=[initial_of_another_task]"]))
     assert words in " ".join(prepared.notes)
 
 
@@ -165,12 +165,12 @@ def test_without_a_description_it_is_used_and_said(trained: tuple[Path, list[str
     alone = tmp_path / "backbone.safetensors"
     alone.write_bytes((folder / "model.safetensors").read_bytes())
     given = [*given, "task.columns=['b','a']", *NY, f"initial='{alone}'"]
-    (note,) = session.prepare(compose(given)).notes
+    (note,) = preparation.prepare(compose(given)).notes
     assert f"there is no task.json beside {alone}" in note and "\n" not in note
     for wrong in ("", "[]", "{}", '{"spec.kind": "table"}', "[" * 10**5, "\0", '{"spec.kind": NaN}'):
         (tmp_path / "task.json").write_text(wrong)
         with pytest.raises(ConfigError, match=r"task\.json beside the file of initial does not describe a task"):
-            session.prepare(compose(given))
+            preparation.prepare(compose(given))
 
 
 @published

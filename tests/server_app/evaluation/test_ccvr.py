@@ -16,7 +16,7 @@ from fedstride.arrays.named import to_record, views
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
 from fedstride.tasks.statistics.class_moments import ClassMoments, of_examples
-from server_app import session
+from server_app import preparation
 from server_app.config.calibrations import CCVRSettings
 from server_app.config.compose import compose
 from server_app.evaluation.ccvr import CCVR, LastLayer, drawn_representations, refitted
@@ -227,5 +227,5 @@ def test_the_moments_are_those_of_the_training_examples_in_eval_mode(tmp_path: P
 def test_refusals(overrides: list[str], said: str, tmp_path: Path) -> None:
     given = ["model=mlp", "calibration=ccvr", "strategy=fedavg", f"out={tmp_path}", *overrides]
     with pytest.raises(ConfigError, match=said):
-        session.prepare(compose(given))
+        preparation.prepare(compose(given))
     assert not any(tmp_path.iterdir())

@@ -9,7 +9,7 @@ import pytest
 from client_app.app import app
 from fedstride.errors import RunError
 from lab.engine.local_grid import LocalGrid, names_of
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose
 
 ROWS = "".join(f"{at},{'yes' if at % 2 else 'no'}\n" for at in range(40))
@@ -27,7 +27,7 @@ def run(folder: Path, files: list[str], *, repeats: bool = False, least: int = 2
     grid = LocalGrid(app, len(files), data=files)
     if repeats:
         grid.repeat()
-    session.run(grid, session.prepare(compose([*task, *of_run, "strategy=fedavg", "client.device=cpu"])))
+    session.run(grid, preparation.prepare(compose([*task, *of_run, "strategy=fedavg", "client.device=cpu"])))
 
 
 def test_a_site_that_cannot_take_part_is_named_and_said_once(

@@ -13,7 +13,7 @@ from desk import StopAfter, play, resume, table, weights
 
 from fedstride.errors import CheckpointError
 from fedstride.files.chained_lines import chained
-from server_app import session
+from server_app import preparation
 from server_app.config.compose import compose
 from server_app.records.checkpoint import read_checkpoint
 from server_app.records.line_files import find_lines, read_lines
@@ -41,7 +41,7 @@ def part(stopped: Path, tmp_path: Path) -> Path:
 
 
 def notes(folder: Path) -> tuple[str, ...]:
-    return session.prepare(compose([f"resume='{folder}'"])).notes
+    return preparation.prepare(compose([f"resume='{folder}'"])).notes
 
 
 def without_seconds(path: Path) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ import pytest
 from desk import SMALL, StopAfter, play, resume, table, weights, whole_and_resumed
 
 from fedstride.errors import CheckpointError, ConfigError, RunError
-from server_app import session
+from server_app import preparation
 from server_app.config.compose import compose
 from server_app.records import completed_run
 from server_app.records.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, write_checkpoint
@@ -180,7 +180,7 @@ def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path, tear: str)
         (victim / "model.safetensors").unlink()
     else:
         (victim / "state.json").write_text("{")
-    prepared = session.prepare(compose([f"resume='{tmp_path / 'part'}'", "rounds=4"]))
+    prepared = preparation.prepare(compose([f"resume='{tmp_path / 'part'}'", "rounds=4"]))
     assert "round-000003" in prepared.notes[0]
     resume(tmp_path / "part", "rounds=4")
     assert weights(whole) == weights(tmp_path / "part")
@@ -304,7 +304,7 @@ def test_a_state_that_the_strategy_does_not_take_leaves_the_checkpoint_before(
     write_checkpoint(
         tmp_path / "part", replace(newest, strategy=state | {f"inner/{k}": v for k, v in change.items()})
     )
-    prepared = session.prepare(compose([f"resume='{tmp_path / 'part'}'", "rounds=4"]))
+    prepared = preparation.prepare(compose([f"resume='{tmp_path / 'part'}'", "rounds=4"]))
     assert prepared.checkpoint is not None and prepared.checkpoint.server_round == 2
     assert "the strategy's state in the checkpoint of round 3 cannot be restored" in prepared.notes[0]
     resume(tmp_path / "part", "rounds=4")

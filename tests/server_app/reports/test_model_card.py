@@ -17,7 +17,7 @@ from fedstride.tasks.models.tensors import to_arrays
 from lab.attacks.membership import audit
 from lab.engine.engine import engine
 from lab.prediction.model import load
-from server_app import session
+from server_app import preparation, session
 from server_app.config.compose import compose
 from server_app.records.line_files import read_lines
 from server_app.reports.model_card import MOST_SITES, NOT_STATED, NOT_TESTED, CardFacts, written
@@ -120,7 +120,7 @@ def test_many_sites_are_counted() -> None:
 
 def membership_of(folder: Path, *overrides: str) -> str:
     """The card of a run with the test of the desk."""
-    prepared = session.prepare(compose([f"out='{folder}'", *overrides]))
+    prepared = preparation.prepare(compose([f"out='{folder}'", *overrides]))
     with engine(app, prepared, 0) as desk:
         grid = desk.grid(prepared)
         outcome = session.run(grid, prepared, on_folder=grid.keep_client_states_in, audit=audit)
@@ -189,7 +189,7 @@ def test_an_audit_that_fails_is_said_and_costs_nothing(tmp_path: Path) -> None:
     def broken(*_: object) -> str:
         raise OSError("no | rows\nhere")
 
-    prepared = session.prepare(compose([*SMALL, "rounds=1", f"out='{tmp_path}'", "name=x"]))
+    prepared = preparation.prepare(compose([*SMALL, "rounds=1", f"out='{tmp_path}'", "name=x"]))
     with engine(app, prepared, 0) as desk:
         grid = desk.grid(prepared)
         outcome = session.run(grid, prepared, on_folder=grid.keep_client_states_in, audit=broken)

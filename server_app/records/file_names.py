@@ -1,0 +1,12 @@
+"""The names of the files in a run's folder, each in one place."""
+
+CONFIG = "config.yaml"
+STATUS = "status.json"
+TASK = "task.json"
+METRICS = "metrics.jsonl"
+CLIENTS = "clients.jsonl"
+CSV = "metrics.csv"
+MODEL = "model.safetensors"
+BEST = "best.safetensors"
+CARD = "MODEL_CARD.md"
+CURVE = "curve.png"
