@@ -25,13 +25,14 @@ from fedstride.errors import ConfigError
 from fedstride.flower.logs import log
 from fedstride.messages import wire
 from fedstride.messages.code_digest import client_code
+from fedstride.messages.node_names import stated_name
 from fedstride.messages.records import config_records
 from fedstride.tasks.evaluation.measuring import evaluate
 from fedstride.tasks.models.torch_seeds import seeded
 
 from . import free_memory, from_message
 from .data import description, rare_classes, small_counts, unchanged_data
-from .data.client_data import in_words, name_of
+from .data.client_data import in_words
 from .error_replies import discreet
 from .evaluation import membership, second_model
 from .evaluation.representations import moments_of_classes
@@ -134,7 +135,9 @@ def _of_few(job: Work) -> dict[str, str]:
 def _who(config: ConfigRecord, context: Context, client_id: int) -> dict[str, Any]:
     """Who answers, and with which code."""
     code = client_code(PACKAGE, cast("list[str]", config.get(wire.PARTS, [])))
-    return {**name_of(context.node_config), wire.CLIENT_ID: client_id, wire.CODE: code, **_versions()}
+    name = stated_name(context.node_config)
+    named = {wire.NAME: name} if name else {}
+    return {**named, wire.CLIENT_ID: client_id, wire.CODE: code, **_versions()}
 
 
 def _description(message: Message, config: ConfigRecord, context: Context) -> Message:

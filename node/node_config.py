@@ -9,7 +9,6 @@ from pathlib import Path
 
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
-from fedstride.messages.node_names import FORM, is_name
 from fedstride.tasks.data_toml.site import SiteData
 
 from .policy.policy_file import Policy, read_data
@@ -46,17 +45,6 @@ def _value(key: str, text: str) -> Value:
             f"--node-config {key} = {text[:60]} is not allowed: a value is a number, a text or a bool"
         )
     return value
-
-
-def name_of(config: Mapping[str, Value]) -> str:
-    """The name of the site, empty if it gives none. Raises ConfigError for one that is none."""
-    name = config.get("name", "")
-    if "name" in config and not is_name(name):
-        raise ConfigError(
-            f"node-config name = {name!r} is not allowed: it must be {FORM}; start the node with --node-config "
-            "'name=\"hospital-a\"'"
-        )
-    return str(name)
 
 
 def path_of(config: Mapping[str, Value], key: str) -> Path | None:

@@ -17,6 +17,7 @@ from fedstride.errors import ConfigError
 from fedstride.files import private_files, user_folders
 from fedstride.flower.for_nodes.certificates import context
 from fedstride.flower.for_nodes.connection import SuperLinkAddress
+from fedstride.messages.node_names import stated_name
 from fedstride.processes.ports import NODES
 from fedstride.tasks.cache import cache_dir
 from fedstride.tasks.data_toml.site import SiteData
@@ -24,7 +25,7 @@ from fedstride.tasks.data_toml.site import SiteData
 from . import own_files
 from .apps.trusted_keys import trusted_keys
 from .keys import private_key
-from .node_config import Value, for_apps, name_of, node_config, path_of, site_of
+from .node_config import Value, for_apps, node_config, path_of, site_of
 from .policy.policy_file import Policy, check_owner, read_policy
 from .policy.time_limit import message_limit
 
@@ -122,7 +123,7 @@ def read(
         statistics=home / own_files.STATISTICS,
         secret=_secret(given.auth_supernode_private_key, config, site, home, log),
         allow_root=given.allow_root,
-        name=name_of(config),
+        name=stated_name(config),
         log=log,
         status=home / own_files.STATUS,
         lock=home / own_files.LOCK,

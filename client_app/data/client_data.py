@@ -12,7 +12,6 @@ from flwr.app import Context
 
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
-from fedstride.messages.node_names import FORM, is_name
 from fedstride.parts import Choice
 from fedstride.tasks import own_files as node_data
 from fedstride.tasks.statistics.over_sites import Report
@@ -102,19 +101,6 @@ def partition_id(context: Context, clients: int) -> int:
             f'"partition-id=0 num-partitions={clients}"'
         )
     return value
-
-
-def name_of(node_config: Mapping[str, Any]) -> dict[str, str]:
-    """The node's name, for the reply to the roll call; empty if it has none. Raises ConfigError for no name."""
-    if wire.NAME not in node_config:
-        return {}
-    name = node_config[wire.NAME]
-    if not is_name(name):
-        raise ConfigError(
-            f"node-config name = {name!r} is not allowed: it must be {FORM}; start the node with --node-config "
-            "'name=\"hospital-a\"'"
-        )
-    return {wire.NAME: str(name)}
 
 
 def in_words(node_config: Mapping[str, Any], client_id: int) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
+
+from fedstride.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
 FORM = "a letter, then letters, digits, '.', '_' and '-', of at most 64 characters"
@@ -15,6 +17,17 @@ _PATTERN = re.compile(r"[A-Za-z0-9._*?-]{1,64}")
 def is_name(text: object) -> bool:
     """Whether this can be the name of a node. It is never a number, so that it is never taken for an id."""
     return isinstance(text, str) and NAME.fullmatch(text) is not None
+
+
+def stated_name(node_config: Mapping[str, object]) -> str:
+    """The name in a node-config, empty if there is none. Raises ConfigError if it is not of the form of a name."""
+    name = node_config.get("name", "")
+    if "name" in node_config and not is_name(name):
+        raise ConfigError(
+            f"node-config name = {name!r} is not allowed: it must be {FORM}; start the node with --node-config "
+            "'name=\"hospital-a\"'"
+        )
+    return str(name)
 
 
 class ChosenNodes:

@@ -108,7 +108,10 @@ def side_by_side(table: PaperTable, runs: Sequence[Run], statistic: Statistic | 
     remarks = [f"left out: {run.folder} {run.remark}" for run in runs if not run.completed]
     runs = [run for run in runs if run.completed]
     if table.metric not in METRICS:
-        return SideBySide(table, [], [*remarks, f"{table.name} is about {table.metric}, which no run measures"])
+        known = " and ".join(METRICS)
+        return SideBySide(
+            table, [], [*remarks, f"{table.name} is about {table.metric}, and only {known} are compared"]
+        )
     pairs: list[PaperPair] = []
     used: set[str] = set()
     for number, column in enumerate(table.columns):

@@ -22,7 +22,7 @@ from fedstride.messages.packed_arrays import Packer
 from fedstride.processes.polling import Growing
 
 from .receiving import Receiver, receiver
-from .timeouts import CEILING, Fixed, Patience
+from .timeouts import Patience
 
 POLL_SECONDS = (0.03, 0.2)
 """Shortest and longest pause between two requests for replies. They grow with the time since the last reply, so
@@ -39,23 +39,22 @@ def exchange(
     grid: Grid,
     messages: Sequence[Message],
     *,
-    timeout: float = CEILING,
-    patience: Patience | None = None,
+    patience: Patience,
     returns: Mapping[str, Arrays] | None = None,
     unpacking: Container[int] = (),
     on_replies: Callable[[Sequence[int], int, int], None] = lambda nodes, done, total: None,
 ) -> dict[int, Message]:
     """Send the messages, wait for the replies, and return them by node id. A node that did not reply is absent.
 
-    Waits as long as `patience` says; without it, at most `timeout` seconds. Only the first reply to a message is
-    used, and one with more than is allowed or of another form is an error (see `receiving.py`). `returns`: records
-    of arrays that are asked back, by name. `unpacking`: see `send`. `on_replies(nodes, done, total)` is called
-    with those that have replied since the last call.
+    Waits as long as `patience` says. Only the first reply to a message is used, and one with more than is allowed
+    or of another form is an error (see `receiving.py`). `returns`: records of arrays that are asked back, by name.
+    `unpacking`: see `send`. `on_replies(nodes, done, total)` is called with those that have replied since the last
+    call.
     """
     return collect(
         grid,
         send(grid, messages, unpacking),
-        patience or Fixed(timeout),
+        patience,
         returns=returns,
         on_replies=lambda nodes, done: on_replies(nodes, done, len(messages)),
     )

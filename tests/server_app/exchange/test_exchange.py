@@ -15,6 +15,7 @@ from fedstride.messages.packed_arrays import is_packed
 from lab.engine.local_grid import LocalGrid
 from server_app.exchange import sending as module
 from server_app.exchange.sending import CohortGrid, exchange, send
+from server_app.exchange.timeouts import Fixed
 
 identity.set_identity()
 
@@ -66,7 +67,10 @@ def test_exchange_returns_all_replies_by_node(monkeypatch) -> None:
     clock = Clock(monkeypatch)
     heard: list[tuple[list[int], int, int]] = []
     replies = exchange(
-        Scripted(clock, {2: [0.0], 3: [7.0]}), to(2, 3), timeout=60, on_replies=lambda *seen: heard.append(seen)
+        Scripted(clock, {2: [0.0], 3: [7.0]}),
+        to(2, 3),
+        patience=Fixed(60),
+        on_replies=lambda *seen: heard.append(seen),
     )
     assert set(replies) == {2, 3}
     assert heard == [([2], 1, 2), ([3], 2, 2)]
@@ -75,26 +79,26 @@ def test_exchange_returns_all_replies_by_node(monkeypatch) -> None:
 
 def test_late_replies_are_absent(monkeypatch) -> None:
     clock = Clock(monkeypatch)
-    assert set(exchange(Scripted(clock, {2: [1.0], 3: [99.0]}), to(2, 3, 4), timeout=30)) == {2}
+    assert set(exchange(Scripted(clock, {2: [1.0], 3: [99.0]}), to(2, 3, 4), patience=Fixed(30))) == {2}
     assert 30.0 <= clock.now < 30.3
 
 
 def test_a_second_reply_does_not_count(monkeypatch) -> None:
     heard: list[tuple[list[int], int, int]] = []
     grid = Scripted(Clock(monkeypatch), {2: [0.0, 0.0, 1.0], 3: [2.0]})
-    replies = exchange(grid, to(2, 3), timeout=30, on_replies=lambda *seen: heard.append(seen))
+    replies = exchange(grid, to(2, 3), patience=Fixed(30), on_replies=lambda *seen: heard.append(seen))
     assert len(replies) == 2
     assert heard == [([2], 1, 2), ([3], 2, 2)]
 
 
 def test_a_rejected_message_is_not_waited_for(monkeypatch) -> None:
     clock = Clock(monkeypatch)
-    assert set(exchange(Scripted(clock, {2: [0.0]}, rejected=[3]), to(2, 3), timeout=30)) == {2}
+    assert set(exchange(Scripted(clock, {2: [0.0]}, rejected=[3]), to(2, 3), patience=Fixed(30))) == {2}
     assert clock.now < 1.0
 
 
 def test_an_exchange_without_messages(monkeypatch) -> None:
-    assert exchange(Scripted(Clock(monkeypatch), {}), [], timeout=30) == {}
+    assert exchange(Scripted(Clock(monkeypatch), {}), [], patience=Fixed(30)) == {}
 
 
 class HttpGrid(LocalGrid):

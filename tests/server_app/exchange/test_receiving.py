@@ -24,6 +24,7 @@ from fedstride.flower import identity
 from fedstride.messages import wire
 from fedstride.processes import unix_signals
 from server_app.exchange.sending import exchange
+from server_app.exchange.timeouts import Fixed
 from strategies.replies.screening import screen
 
 identity.set_identity()
@@ -157,7 +158,7 @@ class Federation:
 
     def received(self, timeout: float = 100.0) -> tuple[list[int], dict[int, str]]:
         """The clients whose replies are used, and the reason for each node whose reply is not."""
-        replies = exchange(self.grid, self.messages, timeout=timeout)
+        replies = exchange(self.grid, self.messages, patience=Fixed(timeout))
         cohort = screen([replies[node] for node in sorted(replies)], self.model)
         for reply in cohort.replies:
             np.testing.assert_array_equal(reply.model["fc.weight"], self.model["fc.weight"])
@@ -214,7 +215,7 @@ def test_an_object_that_never_comes_costs_no_more_than_the_timeout(server: Super
     arrived: list[tuple[list[int], int, int]] = []
     started = time.monotonic()
     replies = exchange(
-        federation.grid, federation.messages, timeout=8.0, on_replies=lambda *seen: arrived.append(seen)
+        federation.grid, federation.messages, patience=Fixed(8.0), on_replies=lambda *seen: arrived.append(seen)
     )
     assert sorted(replies) == [11, 12]
     assert sorted(node for nodes, _, _ in arrived for node in nodes) == [11, 12]
@@ -396,7 +397,7 @@ def test_a_stop_while_messages_are_sent_is_no_failure(server: SuperLinkServer, l
     pushed = PushAppMessagesResponse(message_ids=[message_id], objects_to_push=missing, session_id="s")
     server.pushes = {"push-messages": pushed.SerializeToString(), "push-object": b""}
     with stopped():
-        exchange(federation.grid, federation.messages, timeout=100.0)
+        exchange(federation.grid, federation.messages, patience=Fixed(100.0))
     assert server.questions == 1
 
 
@@ -410,14 +411,14 @@ def test_a_stop_while_a_reply_is_fetched_is_no_failure_of_its_client(server: Sup
 
     server.broken[crafted.message_id] = deleted
     with stopped():
-        exchange(federation.grid, federation.messages, timeout=100.0)
+        exchange(federation.grid, federation.messages, patience=Fixed(100.0))
     assert server.questions == 1
 
 
 def test_a_message_that_is_not_accepted_in_a_run_that_goes_on(server: SuperLinkServer) -> None:
     federation = Federation(server, 1)
     federation.grid.push_messages = lambda messages: [""]  # type: ignore[method-assign]
-    assert exchange(federation.grid, federation.messages, timeout=100.0) == {}
+    assert exchange(federation.grid, federation.messages, patience=Fixed(100.0)) == {}
     assert server.questions == 1
 
 
@@ -442,7 +443,7 @@ def test_the_bounds_hold_in_process_too() -> None:
 
     grid = LocalGrid(client, 2)  # type: ignore[arg-type]
     messages = [Message(RecordDict(), dst_node_id=node, message_type="train") for node in (2, 3)]
-    replies = exchange(grid, messages, timeout=100)
+    replies = exchange(grid, messages, patience=Fixed(100))
     assert replies[2].error.code == wire.UNUSABLE
     assert replies[2].error.reason == (
         "what it sent is not used: 10001 items in 'list', at most 10000 are allowed"
