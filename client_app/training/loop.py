@@ -21,6 +21,39 @@ Change = Callable[[torch.Tensor, int], torch.Tensor]
 """(x, step) -> x: a change of the inputs of a step, which is counted from 0."""
 
 
+class _Tally:
+    """Sums over the steps of a round. They stay on the device: reading a value would wait for it in each step."""
+
+    def __init__(self, examples: Examples) -> None:
+        self.steps = 0
+        self._classifies = examples.spec.target is Target.CLASS
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=examples.device)
+        self._right = torch.zeros((), dtype=torch.int64, device=examples.device)
+        self._seen = 0
+        self._rate_sum = 0.0
+
+    def add(self, loss: torch.Tensor, logits: torch.Tensor, y: torch.Tensor, rate: float) -> None:
+        """Count a step: its mean loss, what the model gave for its examples, their targets, its rate."""
+        self._loss_sum.add_(loss.detach(), alpha=len(y))  # computed in float64
+        if self._classifies:
+            self._right += (logits.detach().argmax(1) == y).sum()
+        self._seen += len(y)
+        self._rate_sum += rate
+        self.steps += 1
+
+    def result(self) -> Result:
+        """The means over the examples. Raises DataError if there was no step."""
+        if not self.steps:
+            raise DataError("this client has no training examples")
+        mean = float(self._loss_sum) / self._seen
+        return Result(
+            loss=mean if math.isfinite(mean) else math.nan,
+            accuracy=int(self._right) / self._seen if self._classifies else None,
+            steps=self.steps,
+            rate_sum=self._rate_sum,
+        )
+
+
 def train(
     model: nn.Module,
     examples: Examples,
@@ -45,21 +78,16 @@ def train(
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     velocity: list[torch.Tensor | None] = [None] * len(parameters)
     factors = plan.neuron_factors
-    classifies = examples.spec.target is Target.CLASS
+    tally = _Tally(examples)
     model.train()
     for module in fixed:
         module.training = False
-    # Summed on the device: reading a value in each step would wait for the device.
-    loss_sum = torch.zeros((), dtype=torch.float64, device=examples.device)
-    right = torch.zeros((), dtype=torch.int64, device=examples.device)
-    seen = taken = 0
-    rate_sum = 0.0
     with contextlib.ExitStack() as entered:
         for context in plan.contexts:
             entered.enter_context(context)
         for positions, rate in steps:
             x, y = examples.batch(positions)
-            x = x if change is None else change(x, taken)
+            x = x if change is None else change(x, tally.steps)
             logits = model(x)
             loss, total_loss = _losses(model, examples, plan, x, y, logits)
             gradients = _gradients(total_loss, parameters, plan)
@@ -75,21 +103,8 @@ def train(
             )
             if plan.displacement is not None:
                 displace_(parameters, plan.displacement, lr=rate, factors=factors)
-            loss_sum.add_(loss.detach(), alpha=len(y))  # computed in float64
-            if classifies:
-                right += (logits.detach().argmax(1) == y).sum()
-            seen += len(y)
-            taken += 1
-            rate_sum += rate
-    if not taken:
-        raise DataError("this client has no training examples")
-    mean = float(loss_sum) / seen
-    return Result(
-        loss=mean if math.isfinite(mean) else math.nan,
-        accuracy=int(right) / seen if classifies else None,
-        steps=taken,
-        rate_sum=rate_sum,
-    )
+            tally.add(loss, logits, y, rate)
+    return tally.result()
 
 
 def _losses(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
 from ...errors import ConfigError, require
 from ...settings import MOST_CLASSES, Setting
 from ..data import Data
-from ..forms.columns import composed, parsed, twice, width
+from ..forms.columns import Column, composed, parsed, twice, width
 from ..inputs import Inputs, Kind
 from ..missing import RULES, divided
 from ..reading import RESIZED, Reading
@@ -126,9 +127,7 @@ def own_table(
     """
     parsed_columns = parsed(columns)
     require(bool(parsed_columns), "task.columns", columns, "a list with at least one column")
-    targets = tuple(composed(name) for name in ([target] if isinstance(target, str) else target))
-    shared = sorted({column.name for column in parsed_columns} & set(targets))
-    require(not shared, "task.target", target, f"another column: {', '.join(shared)} is in task.columns")
+    targets = _columns_to_predict(target, parsed_columns)
     outputs, names = _predicted(Target(kind), targets, classes)
     values = Target(kind) is Target.VALUES
     require(values or target_mean is None, "task.target_mean", target_mean, f"null with task.kind={kind}")
@@ -225,6 +224,14 @@ def classes_of(classes: int | list[str]) -> tuple[int, tuple[str, ...]]:
         "blanks at their ends",
     )
     return len(names), names
+
+
+def _columns_to_predict(target: str | list[str], columns: Sequence[Column]) -> tuple[str, ...]:
+    """The names of the target's columns, none of which an example may have."""
+    targets = tuple(composed(name) for name in ([target] if isinstance(target, str) else target))
+    shared = sorted({column.name for column in columns} & set(targets))
+    require(not shared, "task.target", target, f"another column: {', '.join(shared)} is in task.columns")
+    return targets
 
 
 def _predicted(
