@@ -17,6 +17,7 @@ from torch import nn
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
 from fedstride.parts import Choice
+from fedstride.plain_numbers import is_number
 from fedstride.tasks import data
 from fedstride.tasks.data import Data
 from fedstride.tasks.evaluation.holdout import digests_of, draws_of, folds_of, key_of
@@ -177,7 +178,7 @@ def natural(config: Mapping[str, Any], key: str, default: int | None = None) -> 
 
 def _share(config: Mapping[str, Any], key: str) -> float:
     value = config.get(key, 0.0)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < 1.0:
+    if not is_number(value) or not 0.0 <= value < 1.0:
         raise ConfigError(f"{key} = {value!r} is not allowed: it must be a share in [0, 1)", key=key)
     return float(value)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from confinement import support
 from fedstride.errors import ConfigError, unknown
+from fedstride.plain_numbers import is_whole
 
 RUNS, MODELS = "runs", "models"
 METRICS = "FEDSTRIDE_METRICS"
@@ -222,7 +223,7 @@ def _has_form(value: Any, form: str) -> bool:
     if not isinstance(value, list):
         return False
     if form == "a list of ports":
-        return all(isinstance(port, int) and not isinstance(port, bool) and 0 < port < 65536 for port in value)
+        return all(is_whole(port) and 0 < port < 65536 for port in value)
     return all(isinstance(text, str) for text in value)
 
 

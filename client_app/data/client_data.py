@@ -13,6 +13,7 @@ from flwr.app import Context
 from fedstride.errors import ConfigError
 from fedstride.messages import wire
 from fedstride.parts import Choice
+from fedstride.plain_numbers import is_whole
 from fedstride.tasks import own_files as node_data
 from fedstride.tasks.statistics.over_sites import Report
 
@@ -94,7 +95,7 @@ def own_data_path(context: Context, partition: Choice) -> str | None:
 def partition_id(context: Context, clients: int) -> int:
     """The partition id in the node-config. Raises ConfigError if it is missing or out of range."""
     value = context.node_config.get("partition-id")
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < clients:
+    if not is_whole(value) or not 0 <= value < clients:
         raise ConfigError(
             f"node-config partition-id = {value!r} is not allowed: it must be a whole number from 0 to "
             f"{clients - 1} (clients = {clients}); start the node with --node-config "

@@ -24,6 +24,7 @@ import torch
 
 from fedstride.arrays.named import host
 from fedstride.errors import ConfigError
+from fedstride.plain_numbers import is_number
 
 from ..training.method import Job, Method, Plan, Received, Result, Returned, State
 from ..training.stackable_parts import Pull
@@ -76,6 +77,6 @@ def _frozen(job: Job, names: object) -> Mapping[str, np.ndarray]:
 
 
 def _checked(alpha: object) -> float:
-    if isinstance(alpha, (int, float)) and not isinstance(alpha, bool) and 0.0 <= alpha < math.inf:
+    if is_number(alpha) and 0.0 <= alpha < math.inf:
         return float(alpha)
     raise ConfigError(f"feddyn.alpha = {alpha!r} is not allowed: alpha must be a finite number of at least 0")

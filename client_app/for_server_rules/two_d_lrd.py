@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from fedstride.errors import ConfigError
+from fedstride.plain_numbers import is_number
 
 from ..training.cursor_batches import following
 from ..training.method import Job, Method, Plan, Received, Result, Returned, State
@@ -40,4 +41,4 @@ def _checked(sent: object) -> list[float]:
 
 
 def _is_factor(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0.0 <= value < math.inf
+    return is_number(value) and 0.0 <= value < math.inf

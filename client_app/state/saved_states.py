@@ -39,6 +39,7 @@ from fedstride.files import atomic
 from fedstride.flower.logs import log
 from fedstride.messages import wire
 from fedstride.messages.records import array_records, config_records
+from fedstride.plain_numbers import is_whole
 from fedstride.settings import Plain
 
 from ..training.method import State
@@ -90,7 +91,7 @@ def store(config: Mapping[str, Any], context: Context, client_id: int) -> Store:
 
 def _round(config: Mapping[str, Any], key: str, *, least: int = 0, most: int) -> int:
     value = config.get(key, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+    if not is_whole(value) or not least <= value <= most:
         raise ConfigError(f"{key} = {value!r} is not allowed: it must be a whole number from {least} to {most}")
     return value
 

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from array_api_compat import array_namespace, device
 
+from fedstride.plain_numbers import is_number
+
 from ..arrays.float64_sums import difference, float64, norm
 from ..arrays.named import Arrays, Layout, host, like
 from .discrete_gaussian import sample
@@ -27,7 +29,7 @@ outside of this range."""
 
 def is_between(value: object, least: float, most: float) -> bool:
     """Whether a received value is a number in [least, most]. True and False are not numbers."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
+    return is_number(value) and least <= value <= most
 
 
 NOISE_MULTIPLIERS = (1e-6, 1e30)

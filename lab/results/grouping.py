@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedstride.plain_numbers import is_number
 from fedstride.settings import Influence
 from server_app.config.keys import keys
 from server_app.config.schema import TABLES, Config
@@ -171,5 +172,4 @@ def group(runs: Sequence[Run], *, without: str | None = None) -> list[Group]:
 
 def order_of(value: Any) -> tuple[int, float, str]:
     """A sort key of values: numbers by value, before words."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return (0, float(value), "") if number else (1, 0.0, str(value))
+    return (0, float(value), "") if is_number(value) else (1, 0.0, str(value))

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fedstride.files import bounded_reading
-from server_app.records.row_values import is_number, is_round
+from fedstride.plain_numbers import is_number
+from server_app.records.row_values import is_round
 
 Holds = Callable[[Any], bool]
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from fedstride.errors import ConfigError, nearest
 from fedstride.figures.metrics import check_target, fact, is_better, require_direction, shown, with_unit
+from fedstride.plain_numbers import is_number
 from server_app.records.row_values import Row
 from server_app.reports.curve import points
 from server_app.stopping import chosen_round, deciding_rows
@@ -313,7 +314,7 @@ def _left_out(run: Run) -> str:
 
 
 def _unknown_metric(metric: str, runs: Sequence[Run]) -> ConfigError:
-    known = sorted({key for run in runs for row in run.rows for key, value in row.items() if _is_number(value)})
+    known = sorted({key for run in runs for row in run.rows for key, value in row.items() if is_number(value)})
     close = nearest(metric, known)
     hint = f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
     whole = [key for key in known if key.count("/") == 1]  # without the metrics of single layers
@@ -321,11 +322,7 @@ def _unknown_metric(metric: str, runs: Sequence[Run]) -> ConfigError:
 
 
 def _has(run: Run, metric: str) -> bool:
-    return any(_is_number(row.get(metric)) for row in run.rows)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return any(is_number(row.get(metric)) for row in run.rows)
 
 
 # ---------------------------------------------------------------- numbers as text

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from fedstride.errors import ConfigError, nearest
 from fedstride.figures.metrics import is_better, require_direction
+from fedstride.plain_numbers import is_number
 
 from .grouping import Group, describe, differing, group, method_values, order_of, plain, setting_values
 from .run_folders import Run
@@ -48,7 +49,7 @@ def tuned(
         kept.append(replace(run_group, runs=chosen_runs))
         values[run_group.method, run_group.setting] = describe({key: chosen}, [key]) if chosen is not None else ""
         edge = {grid[0]: "smallest", grid[-1]: "largest"}.get(chosen)
-        if edge is not None and isinstance(chosen, (int, float)) and not isinstance(chosen, bool):
+        if edge is not None and is_number(chosen):
             remarks.append(
                 f"{run_group.method}, {run_group.setting}: {key}={plain(chosen)} is the {edge} of the grid"
             )

@@ -17,6 +17,7 @@ from fedstride.errors import ConfigError
 from fedstride.files import private_files
 from fedstride.files.toml_file import read_toml
 from fedstride.noise.gaussian_mechanism import CLIPPING_NORMS, NOISE_MULTIPLIERS
+from fedstride.plain_numbers import is_number, is_whole
 from fedstride.tasks.data_toml.site import SUFFIX, SiteData, read_site
 from fedstride.tasks.statistics.description import MIN_ROWS
 
@@ -189,9 +190,9 @@ def _whose(path: Path, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(path: Path, name: str, value: Any) -> None:
-    kinds = (int,) if name in WHOLE else (int, float)
+    fits = is_whole if name in WHOLE else is_number
     least, most = RANGES[name]
-    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+    if not fits(value) or not least <= value <= most:
         kind = "a whole number" if name in WHOLE else "a number"
         raise ConfigError(
             f"{path}: {name} = {value!r} is not allowed: it must be {kind} from {least:g} to {most:g}"

@@ -24,6 +24,7 @@ from fedstride.files import private_files
 from fedstride.messages import wire
 from fedstride.messages.signed_runs import MOST_CHARACTERS, MessageForm, SignedTerms, Terms, parse_body, to_sign
 from fedstride.messages.varying_values import Varies
+from fedstride.plain_numbers import is_number
 
 from ..processes.site_rows import state_of
 from .signers import AllowedSigner
@@ -230,7 +231,7 @@ def _limits(form: MessageForm, key: str) -> tuple[float, float]:
     value, varies = form.fixed.get(key), form.varies.get(key)
     if varies is not None and varies.most_values is None and not varies.optional:
         return varies.least, varies.most
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if is_number(value):
         return value, value
     return 0.0, math.inf
 

@@ -13,6 +13,7 @@ from hydra.errors import HydraException
 from fedstride.errors import ConfigError, unknown
 from fedstride.messages import signed_runs, wire
 from fedstride.messages.app_signatures import RUN_CONFIG
+from fedstride.plain_numbers import is_number
 from fedstride.settings import Field, fields_of
 from strategies.registry import STRATEGIES
 
@@ -170,7 +171,7 @@ def overrides_of(run_config: Mapping[str, Any]) -> list[Override]:
 
 
 def _from_toml(key: str, value: bool | int | float | str) -> Override:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and _fields(key):
+    if is_number(value) and _fields(key):
         raise ConfigError(
             f"{key} = {value!r} is a number, but {key} is text: write it in quotation marks, as in "
             f'{key}="{value!r}"'

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedstride.messages import wire
+from fedstride.plain_numbers import is_number, is_whole
 
 Row = dict[str, Any]
 """The values of a round or a client by metric name: numbers, strings, or lists of them."""
@@ -49,14 +50,9 @@ def total(row: Mapping[str, Any], names: Iterable[str]) -> float:
     return sum(number(row, name) or 0.0 for name in names)
 
 
-def is_number(value: Any) -> bool:
-    """Whether this is a number; True and False are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def is_round(value: Any) -> bool:
     """Whether this is the number of a round."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LAST_ROUND
+    return is_whole(value) and 0 <= value < LAST_ROUND
 
 
 def _belongs(name: str, value: Any) -> bool:

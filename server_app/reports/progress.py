@@ -14,8 +14,9 @@ from typing import Any
 
 from fedstride.errors import last_line
 from fedstride.files import atomic
+from fedstride.plain_numbers import is_number
 
-from ..records.row_values import Row, is_number, is_round
+from ..records.row_values import Row, is_round
 
 FILE = "progress.json"
 MOST_REASONS, LONGEST_REASON = 20, 200  # in the event of a round, and characters of one

@@ -33,6 +33,7 @@ from fedstride.errors import printable
 from fedstride.figures.metrics import Metric, OverClients, fact, finished
 from fedstride.figures.pooled_scores import Pooled
 from fedstride.messages.limits import MAX_LIST
+from fedstride.plain_numbers import is_number
 
 BAND = 100.0
 """Half the width of the plausible band, in units of |c| + d + s."""
@@ -57,8 +58,8 @@ class Selection:
 def form_of(value: object) -> int | None:
     """NUMBER, the length of a list of numbers, or None for anything else."""
     if isinstance(value, list):
-        return len(value) if all(_is_number(item) for item in value) else None
-    return NUMBER if _is_number(value) else None
+        return len(value) if all(is_number(item) for item in value) else None
+    return NUMBER if is_number(value) else None
 
 
 def recorded_form(value: object, known: Metric) -> int | None:
@@ -170,10 +171,6 @@ def in_words(reasons: Mapping[str, str]) -> str:
 
 
 # ---------------------------------------------------------------- helpers
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _column(value: Value) -> list[float]:

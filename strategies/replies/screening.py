@@ -18,6 +18,7 @@ from fedstride.arrays.on_device import device_in, placed, values
 from fedstride.errors import ReplyError, reason_of
 from fedstride.messages import wire
 from fedstride.messages.records import array_records, metric_records
+from fedstride.plain_numbers import is_number
 
 from ..sums.blocks import difference, norm
 from ..sums.fast_updates import KnownUpdates, known_updates
@@ -173,7 +174,7 @@ def _only(records: Mapping[str, Any], kind: str) -> Any:
 
 def _count(metrics: MetricRecord, key: str) -> float:
     count = metrics.get(key)
-    if isinstance(count, bool) or not isinstance(count, (int, float)):
+    if not is_number(count):
         raise ReplyError(f"{key} = {count!r}, expected a number of examples")
     if not MIN_EXAMPLES <= count <= MAX_EXAMPLES:  # NaN fails too
         raise ReplyError(f"{key} = {real(count):.6g}, expected {MIN_EXAMPLES:.0e} to {MAX_EXAMPLES:.0e} examples")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from ...errors import nearest
+from ...plain_numbers import is_number
 from ..forms.columns import twice
 from ..reading import sample_of
 from .dictionary import CATEGORY, GOALS, NEEDED, NUMBER, OPTIONAL, SCALE, TEXT, AllowedCells, Dictionary
@@ -41,7 +42,7 @@ def cells_of(said: object) -> AllowedCells:
             raise ValueError(f"text = false is not allowed: it must be {_FORMS}")
         return AllowedCells(TEXT, empty=empty)
     least, most = given.get("least", -math.inf), given.get("most", math.inf)
-    if not _is_number(least) or not _is_number(most) or least > most:
+    if not _is_known(least) or not _is_known(most) or least > most:
         raise ValueError("least and most must be numbers, and least not above most")
     return AllowedCells(NUMBER, float(least), float(most), _flag(given, "whole"), empty=empty)
 
@@ -136,8 +137,8 @@ def _flag(given: dict[str, Any], name: str) -> bool:
     return value
 
 
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+def _is_known(value: object) -> TypeGuard[float]:
+    return is_number(value) and not math.isnan(value)
 
 
 def _names(said: object) -> tuple[str, ...]:
@@ -167,7 +168,7 @@ def _shape(name: str, value: object) -> None:
 
 
 def _scale(name: str, value: object) -> None:
-    if not _is_number(value) or not 0 < float(str(value)) < math.inf:
+    if not _is_known(value) or not 0 < float(str(value)) < math.inf:
         raise ValueError(f"[examples]: {name} = {value!r} must be a number above 0")
 
 

@@ -29,6 +29,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
 
+from ...plain_numbers import is_number
+
 CSV, COMMA, POINT = "csv", ",", "."
 
 KEYS = ("format", "separator", "decimal", "thousands", "encoding", "header", "missing")
@@ -235,7 +237,7 @@ def _is_a_day(form: str) -> bool:
 
 def _number(given: Mapping[str, Any], key: str, usual: float) -> float:
     value = given.get(key, usual)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not is_number(value) or not math.isfinite(value):
         raise ValueError(f"{key} = {value!r} must be a number")
     return float(value)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from client_app.registry import OBJECTIVES, RULES
 from fedstride.parts import Table
+from fedstride.plain_numbers import is_number
 from fedstride.tasks.registry import PARTITIONS
 from strategies.registry import STRATEGIES
 
@@ -75,7 +76,7 @@ def stated(entry: Mapping[str, Any]) -> dict[str, Any]:
     if entry["model"] != UNSTATED:
         values |= model_of(entry["model"])
     values |= _partition(entry["partition"])
-    values |= {key: entry[name] for name, key in FIELDS.items() if _is_number(entry[name])}
+    values |= {key: entry[name] for name, key in FIELDS.items() if is_number(entry[name])}
     values |= _local(entry["local"])
     decay = entry["lr_decay"]
     if decay != UNSTATED:
@@ -93,15 +94,11 @@ def keys_of_the_run(settings: Mapping[str, Any], variant: str | None = None) -> 
     return {**values, **PROXY_SETS.get(of_variant.get("proxy_classes", ""), {})}
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _partition(entry: Mapping[str, Any]) -> dict[str, Any]:
     """The scheme, if a partition has its name, and its properties; a partition has some of them as settings."""
     scheme = SCHEMES.get(entry["scheme"], entry["scheme"])
     choice = {"partition": scheme} if scheme in PARTITIONS else {}
-    known = {f"partition.{key}": value for key, value in entry.items() if _is_number(value) or key == "sizes"}
+    known = {f"partition.{key}": value for key, value in entry.items() if is_number(value) or key == "sizes"}
     known |= {f"partition.{key}": value for key, value in entry.items() if isinstance(value, bool)}
     return choice | known
 
@@ -110,7 +107,7 @@ def _local(entry: Any) -> dict[str, Any]:
     if not isinstance(entry, Mapping):
         return {}
     names = {"epochs": "client.local_epochs", "iterations": "client.local_steps"}
-    return {names[key]: value for key, value in entry.items() if _is_number(value)}
+    return {names[key]: value for key, value in entry.items() if is_number(value)}
 
 
 # ---------------------------------------------------------------- methods
@@ -197,7 +194,7 @@ def parameters(name: str, settings: Mapping[str, Any], variant: str | None = Non
         ours = PARAMETERS.get(key, key)
         for part, table in method.parts:
             given = table.fields(part).get(ours)
-            if given is not None and (_is_number(value) or isinstance(value, (bool, list)) or ours in _WORDS):
+            if given is not None and (is_number(value) or isinstance(value, (bool, list)) or ours in _WORDS):
                 values[f"{part}.{ours}"] = value
     first = name.partition("+")[0]
     values |= {f"{first}.{key}": settings[key] for key in OF_THE_RUN if key in settings}
@@ -210,7 +207,7 @@ _WORDS = ("granularity", "terms")
 
 def _constant_mu(settings: Mapping[str, Any]) -> dict[str, Any]:
     """FedNLR with one mu for all layers (figure 5) is mu_0 = mu without the other two terms (eq. 17)."""
-    if not _is_number(settings.get("mu")):
+    if not is_number(settings.get("mu")):
         return dict(settings)
     return {"mu0": settings["mu"], "a1": 0, "a2": 0, **settings}
 
