@@ -58,6 +58,7 @@ STRATEGIES_MAY_USE = {
     "messages",
     "noise",
     "parts",
+    "plain_numbers",
     "processes.cores",
     "seeds",
     "settings",
