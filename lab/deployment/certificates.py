@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from fedstride.errors import ConfigError, RunError
 from fedstride.files import atomic
+from fedstride.messages.node_names import FORM, is_name
 
 from .certificate_authority import CA_DAYS, Authority, new_authority, read_authority, server_certificate
 
@@ -29,7 +30,8 @@ PURPOSES = {
     "server.key": "the SuperLink's private key: stays on its machine",
 }
 LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
-NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+OF_OTHER_FILES = {"ca", "server", ".crt", ".key", ".pub"}
+"""Names, and endings of names, that the key of a node cannot have."""
 
 
 @dataclass(frozen=True)
@@ -141,9 +143,10 @@ def _check_days(days: int) -> None:
 
 def _check_node_names(nodes: Sequence[str]) -> None:
     for node in nodes:
-        if not NODE_NAME.fullmatch(node) or node in ("ca", "server"):
+        if not is_name(node) or OF_OTHER_FILES & {node, Path(node).suffix}:
             raise ConfigError(
-                f"node name {node!r} is not allowed: use up to 64 letters, digits, - and _, but not ca or server"
+                f"node name {node!r} is not allowed: it must be {FORM}, and not ca or server, or end with "
+                ".crt, .key or .pub"
             )
         if nodes.count(node) > 1:
             raise ConfigError(f"node name {node!r} is given twice: each node needs its own key")

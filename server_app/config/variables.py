@@ -52,8 +52,8 @@ def _check(text: str, rest: str) -> None:
     if len(_REFERENCE.findall(rest)) != rest.count("${"):
         raise ConfigError(
             f"{text!r} is not allowed: ${{...}} may only name another key, as in ${{rounds}}, or, in commands "
-            "that use this machine alone (run, resume, simulate, show, partition), one of the environment "
-            f"variables {', '.join(ALLOWED)}, as in ${{oc.env:HOME}}; write the value instead"
+            "that use this machine alone (run, resume, simulate, compare, show, partition, check), one of the "
+            f"environment variables {', '.join(ALLOWED)}, as in ${{oc.env:HOME}}; write the value instead"
         )
 
 

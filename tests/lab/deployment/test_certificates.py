@@ -217,6 +217,8 @@ def test_a_new_certificate_from_the_same_ca(folder: Path) -> None:
         ({"nodes": ["server"]}, "node name 'server' is not allowed"),
         ({"nodes": ["../x"]}, "node name '../x' is not allowed"),
         ({"nodes": ["a.pub"]}, "node name 'a.pub' is not allowed"),
+        ({"nodes": ["ca.key"]}, "node name 'ca.key' is not allowed"),
+        ({"nodes": ["2nd-clinic"]}, "node name '2nd-clinic' is not allowed: it must be a letter, then letters"),
         ({"nodes": ["a", "a"]}, "node name 'a' is given twice"),
     ],
 )
