@@ -52,7 +52,7 @@ class Spreadsheet:
         self._count = 0  # rows in the file, or pending
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Append those of the rows that the file does not have; write it anew if one of them has a new column.
+        """Append the rows that the file does not have; write the whole file again if one of them has a new column.
 
         Raises OSError.
         """
