@@ -127,7 +127,7 @@ class RollCall:
         )
 
     def _hold(self, node: ConnectedNode, replies: dict[int, Message]) -> None:
-        """Ask the node again later if a person there has still to approve the run; this does not count as a reply."""
+        """Ask the node again later if a person there has still to approve the run; that is not a reply."""
         if not waits(replies[node.id]):
             self._held.pop(node.key, None)
             return
