@@ -30,16 +30,16 @@ from strategies.norm_analysis import NormAnalysis
 from .config.compose import digest, to_yaml
 from .config.keys import label
 from .config.schema import Config
+from .file_names import BEST, CARD, CLIENTS, CONFIG, CSV, CURVE, METRICS, MODEL, STATUS, TASK
 from .records import completed_run, medians_file
 from .records.checkpoint import FOLDER, KEPT, Checkpoint, set_aside_newer, valid_checkpoints, write_checkpoint
-from .records.file_names import BEST, CARD, CLIENTS, CONFIG, CSV, CURVE, METRICS, MODEL, STATUS, TASK
 from .records.line_files import LineFile
 from .records.restored_lines import copy_of_metrics, restored_clients, restored_metrics
 from .records.row_values import Row, plain
 from .records.run_folder import default_name, free, lock, remove_temporary_files
 from .records.spreadsheet import Spreadsheet
-from .records.status_file import status
 from .reports.model_card import Card
+from .reports.status_file import status
 from .rounds import Round
 from .stopping import chosen_round
 

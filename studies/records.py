@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from fedstride.files.chained_lines import chained
 from lab.results.run_folders import Run, find_runs
 from server_app.config.compose import to_yaml
-from server_app.records.file_names import CONFIG, METRICS, STATUS
+from server_app.file_names import CONFIG, METRICS, STATUS
 
 FILES = (CONFIG, METRICS, STATUS)
 SUFFIX = ".tar.xz"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server_app.records.file_names import CARD
+from server_app.file_names import CARD
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/methods.md"

@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 
 from fedstride.errors import ConfigError
 
+from . import wire
+
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
 FORM = "a letter, then letters, digits, '.', '_' and '-', of at most 64 characters"
 
@@ -21,8 +23,8 @@ def is_name(text: object) -> bool:
 
 def stated_name(node_config: Mapping[str, object]) -> str:
     """The name in a node-config, empty if there is none. Raises ConfigError if it is not of the form of a name."""
-    name = node_config.get("name", "")
-    if "name" in node_config and not is_name(name):
+    name = node_config.get(wire.NAME, "")
+    if wire.NAME in node_config and not is_name(name):
         raise ConfigError(
             f"node-config name = {name!r} is not allowed: it must be {FORM}; start the node with --node-config "
             "'name=\"hospital-a\"'"

@@ -52,7 +52,7 @@ def export(
 def _check_ended(folder: Path) -> None:
     """Raise ConfigError if the run is not completed."""
     from fedstride.errors import ConfigError
-    from server_app.records.file_names import STATUS
+    from server_app.file_names import STATUS
 
     from ..results.status import read_status
 

@@ -179,7 +179,7 @@ def _report(console: Console, config: Config, outcome: Outcome, comparisons: lis
     """Print the summary lines: the final figure, that of FedAvg, the plot and the run folder."""
     from fedstride.figures.metrics import as_text, fact, shown
     from server_app.config.keys import label
-    from server_app.records.file_names import CURVE, STATUS
+    from server_app.file_names import CURVE, STATUS
     from server_app.reports.curve import drawn
     from server_app.reports.unmeasured import measured_metric, why_not_measured
 

@@ -9,8 +9,8 @@ from types import FrameType
 from typing import Any
 
 from fedstride.processes import unix_signals
+from server_app.file_names import STATUS
 from server_app.records.checkpoint import has_checkpoint
-from server_app.records.file_names import STATUS
 
 from ..results.status import read_status
 

@@ -31,7 +31,7 @@ from fedstride.processes import unix_signals
 from server_app.config.keys import keys
 from server_app.config.overrides import Override, with_parts, written
 from server_app.config.schema import Config
-from server_app.records.file_names import STATUS
+from server_app.file_names import STATUS
 from server_app.records.run_folder import default_name, runs_dir
 from server_app.reports.round_line import columns, head
 

@@ -23,7 +23,7 @@ from fedstride.tasks.registry import MODELS
 from fedstride.tasks.spec import Spec, Target
 from server_app.config.compose import from_yaml
 from server_app.config.schema import Config
-from server_app.records.file_names import BEST, CONFIG, METRICS, MODEL, TASK
+from server_app.file_names import BEST, CONFIG, METRICS, MODEL, TASK
 from server_app.records.line_files import read_lines
 from server_app.stopping import chosen_round
 

@@ -17,7 +17,7 @@ from fedstride.figures.metrics import as_text, shown
 from fedstride.files import chained_lines
 from server_app.config.schema import Config
 from server_app.records.row_values import Row
-from server_app.records.status_file import FINAL
+from server_app.reports.status_file import FINAL
 from server_app.stopping import chosen_round
 
 from ..plots import draw

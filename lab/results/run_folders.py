@@ -16,7 +16,7 @@ from fedstride.files import bounded_reading
 from server_app.config.compose import from_yaml
 from server_app.config.keys import label
 from server_app.config.schema import Config
-from server_app.records.file_names import CLIENTS, CONFIG, METRICS, STATUS
+from server_app.file_names import CLIENTS, CONFIG, METRICS, STATUS
 from server_app.records.line_files import LinesRead, find_lines, read_lines
 from server_app.records.row_values import Row
 from server_app.records.run_folder import is_locked

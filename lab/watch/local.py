@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedstride.files import bounded_reading
-from server_app.records.file_names import METRICS, STATUS
+from server_app.file_names import METRICS, STATUS
 from server_app.records.run_folder import is_locked
 from server_app.reports.curve import points
 from server_app.reports.progress import FILE, STATES, WAITING

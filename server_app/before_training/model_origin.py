@@ -23,7 +23,7 @@ from fedstride.tasks.statistics.over_sites import names
 
 from ..config.allowed_by_user import OTHER_TASK
 from ..config.schema import Config
-from ..records.file_names import TASK
+from ..file_names import TASK
 
 SHOWN = 4
 """Differences that a message names."""

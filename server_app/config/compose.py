@@ -25,7 +25,7 @@ from fedstride.parts import METRIC, USER_PARTS
 from fedstride.user_parts import digest_of, find, load_parts
 from strategies.registry import STRATEGIES
 
-from ..records.file_names import CONFIG
+from ..file_names import CONFIG
 from . import experiments
 from .checks import check
 from .conflicts import check_methods

@@ -6,7 +6,7 @@ A client's id is its partition id. So results do not depend on the random ids th
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from typing import Any
 
@@ -106,7 +106,9 @@ class Roster:
             time.sleep(0.5)
             self._call_newcomers(patience)
         if len(self._node_of) < needed:
-            raise RunError(self._too_few(needed))
+            faults = [*self._refusals.reasons, *self.without_answer().values()][:3]
+            self._refusals.say(without=faults)
+            raise RunError(self._too_few(needed, faults))
         self._refusals.say()
         self._there = set(self._connected())
         if grids.has_keys(self._grid):
@@ -198,13 +200,11 @@ class Roster:
     def _may_grow(self, elapsed: float) -> bool:
         return self._roll_call.may_bring_more(self._nodes(), elapsed)
 
-    def _too_few(self, needed: int) -> str:
-        """The message for a run that cannot start. What it says of refused nodes is not logged, too."""
-        faults = [*self._refusals.reasons, *self.without_answer().values()][:3]
+    def _too_few(self, needed: int, faults: Sequence[str]) -> str:
+        """The message for a run that cannot start."""
         known = [node.name for node in self._nodes()] + [str(self.label(client)) for client in self._node_of]
         known += self._names_refused  # they were connected, and their reasons are among the faults
         absent = [f"{listed(names)} not connected"] if (names := self._chosen.missing(known)) else []
-        self._refusals.say(without=faults)
         return (
             f"only {len(self._node_of)} of at least {needed} clients can take part: "
             f"{'; '.join([*absent, *faults])}"
@@ -222,16 +222,15 @@ class Roster:
     def _register_all(self, nodes: Iterable[ConnectedNode], replies: Mapping[int, Message]) -> None:
         """Register the valid replies, in the order in which the nodes' keys were registered."""
         connected = {node.key for node in nodes}
-        for node in nodes:
-            if node.id in replies:
-                names = {node.name}
-                try:
-                    facts = facts_in(node, replies[node.id])
-                    names.add(str(facts.get(wire.NAME, "")))
-                    self._register(node, facts, connected)
-                except ReplyError as error:
-                    self._names_refused |= set(filter(is_name, names))
-                    self._refusals.add(node, str(error))
+        for node in (node for node in nodes if node.id in replies):
+            names = {node.name}
+            try:
+                facts = facts_in(node, replies[node.id])
+                names.add(str(facts.get(wire.NAME, "")))
+                self._register(node, facts, connected)
+            except ReplyError as error:
+                self._names_refused |= set(filter(is_name, names))
+                self._refusals.add(node, str(error))
         self._node_of = {known: self._node_of[known] for known in self._claims.owners if known in self._node_of}
         self._client_of = {node: client for client, node in self._node_of.items()}
         self.unpacking = {node for client, node in self._node_of.items() if self.facts[client].get(wire.PACKED)}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fedstride.files import atomic, bounded_reading
 
-from .file_names import CONFIG, STATUS
+from ..file_names import CONFIG, STATUS
 
 
 class _End(NamedTuple):

@@ -11,8 +11,8 @@ from fedstride.errors import CheckpointError
 from fedstride.files import atomic
 from fedstride.files.chained_lines import ChainedLine, chained, digest_of
 
+from ..file_names import CLIENTS, CSV, METRICS
 from .checkpoint import FOLDER, Checkpoint
-from .file_names import CLIENTS, CSV, METRICS
 from .line_files import find_lines
 from .row_values import Row
 from .run_folder import free

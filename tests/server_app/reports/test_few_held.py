@@ -22,7 +22,7 @@ from lab.report.section_of_sites import sites as report_of_sites
 from lab.results.good_enough import sites_of
 from lab.results.run_folders import load
 from node.messages.replies import form_of
-from server_app.records.file_names import CARD
+from server_app.file_names import CARD
 
 WANTED = (
     "task=own_table", "task.columns=['x']", "task.target=ill", "task.classes=['no','yes']", "model=mlp",

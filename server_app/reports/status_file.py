@@ -10,10 +10,10 @@ from fedstride.figures.metrics import described
 from fedstride.tasks import data
 
 from ..config.schema import Config
-from ..reports.round_row import OF_EVALUATION
+from ..records.row_values import Row, plain, total
+from ..records.versions import hardware, versions
 from ..stopping import chosen_round
-from .row_values import Row, plain, total
-from .versions import hardware, versions
+from .round_row import OF_EVALUATION
 
 FINAL = ("test/", *OF_EVALUATION)
 """The beginnings of the names of metrics in `final`."""
