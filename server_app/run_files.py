@@ -41,7 +41,7 @@ from .records.spreadsheet import Spreadsheet
 from .reports.model_card import Card
 from .reports.status_file import status
 from .rounds import Round
-from .stopping import chosen_round
+from .stopping import Decision
 
 CHECKPOINT = "the checkpoint"
 
@@ -70,6 +70,7 @@ class Records:
         self.config = config
         self.folder = folder
         self.rows: list[Row] = []
+        self.decision = Decision(config.headline)  # of `rows`
         self.last: Round | None = None  # the last completed round
         self._strategy = strategy
         self._frozen = to_record(frozen or {})
@@ -114,6 +115,7 @@ class Records:
             atomic.write(free(self.folder / f"{CSV}.before"), (self.folder / CSV).read_bytes())
         set_aside_newer(self.folder, checkpoint.server_round)
         self.rows = metrics.rows
+        self.decision = self.decision.after(*self.rows)
         self.last = Round(
             checkpoint.server_round,
             to_record(checkpoint.model),
@@ -135,6 +137,7 @@ class Records:
         """Append the round's lines; write the model if it is the best so far, and a checkpoint if one is due."""
         self._completed = {}
         self.rows.append(done.row)
+        self.decision = self.decision.after(done.row)
         self.last, self._state = done, None
         self.card.add(done.clients)
         clients = self._lines_of(CLIENTS, done.clients)
@@ -145,7 +148,7 @@ class Records:
         self._try(CSV, lambda: self._csv.write(self.rows))
         if every:
             self._try(f"{FOLDER}/{METRICS}", lambda: self._append_to_copy(metrics))
-        best = chosen_round(self.rows, self.config.headline)
+        best = self.decision.best
         if best is not None and best[0] == done.number:
             self._unsaved_best = done
         self._save_best()

@@ -38,7 +38,7 @@ from .reports.progress import Event, Progress
 from .reports.sites import SiteRecord
 from .rounds import Evaluate, Federation, Observer, Round
 from .run_files import Records
-from .stopping import reason_to_stop
+from .stopping import Decision
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def run(
                 second=prepared.second,
                 asks_membership=audit is None,
                 oldest_round=records.oldest_round,
-                ends=lambda row: _reason_to_stop(config, [*records.rows, row]) is not None,
+                ends=lambda row: _reason_to_stop(config, records.decision.after(row)) is not None,
             )
             done = 0 if records.last is None else records.last.number
             labels = [roster.label(client) for client in sorted(roster.facts)]
@@ -120,7 +120,7 @@ def _execute(federation: Federation, prepared: Prepared, records: Records, done:
     """Execute the rounds after the first `done`; why the run ended before its last round, if it did."""
     rounds = federation.rounds(records.last, prepared.evaluation.initial)
     last = records.last
-    while not (stopped := _reason_to_stop(prepared.config, records.rows)):
+    while not (stopped := _reason_to_stop(prepared.config, records.decision)):
         executed = next(rounds, None)
         if executed is None:
             break
@@ -188,8 +188,8 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
     return roster, known
 
 
-def _reason_to_stop(config: Config, rows: Sequence[Row]) -> str | None:
-    return reason_to_stop(rows, config.headline, target=config.target, patience=config.patience)
+def _reason_to_stop(config: Config, decision: Decision) -> str | None:
+    return decision.reason_to_stop(target=config.target, patience=config.patience)
 
 
 def _check_trained(last: Round | None, begun: int, config: Config) -> None:

@@ -11,6 +11,7 @@ it reached. The round counts only if enough clients reported it (`best_quorum`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedstride.figures.metrics import AGREED, is_better, require_direction
@@ -26,56 +27,63 @@ def quorum_of(best_quorum: int | None, asked: int, clients: int) -> int:
     return max(min(2, clients), asked // 2 + 1) if best_quorum is None else best_quorum
 
 
-def deciding_rows(rows: Sequence[Mapping[str, Any]], metric: str) -> list[dict[str, Any]]:
-    """The rows with their round and the value of the metric that decides, if there is one."""
-    short_rows: list[dict[str, Any]] = []
-    for row in rows:
-        deciding: dict[str, Any] = {"round": row["round"]}
-        if AGREED + metric in row:  # the metric is from clients
-            if (agreed := number(row, AGREED + metric)) is not None:
-                deciding[metric] = agreed
-        elif metric in row:
-            deciding[metric] = number(row, metric)
-        short_rows.append(deciding)
-    return short_rows
+@dataclass(frozen=True)
+class Decision:
+    """What the rows so far decide about a metric: the round of the best model, and the evaluations since.
 
-
-def best_round(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[int, float] | None:
-    """(round, value) of the best value of a metric from round 1 on; the first of equal values. None if no value.
-
+    Rows are added one by one: a late round of a long run takes no longer than its first.
     Raises ConfigError if neither larger nor smaller values of the metric are better.
     """
-    require_direction(metric)
-    best: tuple[int, float] | None = None
-    for row in rows:
-        value = number(row, metric)
-        if value is None or row["round"] == 0:
-            continue
-        if best is None or is_better(metric, value, best[1]):
-            best = (int(row["round"]), float(value))
-    return best
+
+    metric: str
+    best: tuple[int, float] | None = None  # round and value; the first of equal values, and never round 0
+    since: int = 0  # evaluations after the best round
+
+    def __post_init__(self) -> None:
+        require_direction(self.metric)
+
+    def after(self, *rows: Mapping[str, Any]) -> Decision:
+        """The decision with more rows."""
+        decision = self
+        for row in rows:
+            decision = decision._after_one(deciding_row(row, self.metric))
+        return decision
+
+    def _after_one(self, row: Mapping[str, Any]) -> Decision:
+        if self.metric not in row:
+            return self
+        value = row[self.metric]
+        if value is None or row["round"] == 0 or (self.best and not is_better(self.metric, value, self.best[1])):
+            return replace(self, since=self.since + 1)
+        return replace(self, best=(int(row["round"]), float(value)), since=0)
+
+    def reason_to_stop(self, *, target: float | None, patience: int | None) -> str | None:
+        """The reason to stop the run after these rows, or None.
+
+        A run stops when the metric has reached `target`, or after `patience` evaluations without improvement.
+        """
+        if self.best is None:
+            return None
+        best, value = self.best
+        if target is not None and not is_better(self.metric, target, value):
+            return f"{self.metric} reached {value:g} in round {best} (target {target:g})"
+        if patience is not None and self.since >= patience:
+            since = f"without improvement in {self.since} evaluations since"
+            return f"{self.metric} was best in round {best} ({value:g}), {since}"
+        return None
+
+
+def deciding_row(row: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    """The row's round and its value of the metric that decides.
+
+    A row that was not evaluated has no value, and None stands for a value that is no number.
+    """
+    if AGREED + metric in row:  # the metric is from clients
+        agreed = number(row, AGREED + metric)
+        return {"round": row["round"]} if agreed is None else {"round": row["round"], metric: agreed}
+    return {"round": row["round"], metric: number(row, metric)} if metric in row else {"round": row["round"]}
 
 
 def chosen_round(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[int, float] | None:
-    """The round of the best model, and its value of the metric that decides; see `best_round`."""
-    return best_round(deciding_rows(rows, metric), metric)
-
-
-def reason_to_stop(
-    rows: Sequence[Mapping[str, Any]], metric: str, *, target: float | None, patience: int | None
-) -> str | None:
-    """The reason to stop the run after these rows, or None.
-
-    A run stops when the metric has reached `target`, or after `patience` evaluations without improvement.
-    """
-    rows = deciding_rows(rows, metric)
-    best = best_round(rows, metric)
-    if best is None:
-        return None
-    number, value = best
-    if target is not None and not is_better(metric, target, value):
-        return f"{metric} reached {value:g} in round {number} (target {target:g})"
-    since = sum(1 for row in rows if row["round"] > number and metric in row)
-    if patience is not None and since >= patience:
-        return f"{metric} was best in round {number} ({value:g}), without improvement in {since} evaluations since"
-    return None
+    """The round of the best model, and its value of the metric that decides; None if no row has one."""
+    return Decision(metric).after(*rows).best

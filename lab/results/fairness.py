@@ -10,7 +10,7 @@ from fedstride.messages import wire
 from server_app.build import build_strategy
 from server_app.config.keys import mini_batches
 from server_app.config.schema import Config
-from server_app.stopping import reason_to_stop
+from server_app.stopping import Decision
 
 from .grouping import Group
 from .run_folders import Run
@@ -38,7 +38,7 @@ def ended_by_target(run: Run) -> bool:
     config, rows = run.config, run.rows
     if config.target is None or not rows or rows[-1]["round"] >= config.rounds:
         return False
-    return reason_to_stop(rows, run.headline, target=config.target, patience=None) is not None
+    return Decision(run.headline).after(*rows).reason_to_stop(target=config.target, patience=None) is not None
 
 
 def _by_setting(groups: Sequence[Group]) -> dict[str, list[Run]]:

@@ -13,7 +13,7 @@ from fedstride.figures.metrics import check_target, fact, is_better, require_dir
 from fedstride.plain_numbers import is_number
 from server_app.records.row_values import Row
 from server_app.reports.curve import points
-from server_app.stopping import chosen_round, deciding_rows
+from server_app.stopping import chosen_round, deciding_row
 
 from .fairness import fairness
 from .formats import Grid, Sheet
@@ -55,7 +55,7 @@ class Statistic:
             return _best(rows, metric)
         measured = _measured(rows, metric)
         if self.target is not None:
-            deciding = _measured(deciding_rows(rows, metric), metric)
+            deciding = _measured([deciding_row(row, metric) for row in rows], metric)
             reached = (at for at, value in deciding if not is_better(metric, self.target, value))
             first = next(reached, None)
             return None if first is None else float(first)

@@ -1,15 +1,22 @@
-"""Early stopping and the best round, with rows written by hand."""
+"""Early stopping and the best round, with rows written by hand, and row by row as from all rows at once."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
-from server_app.stopping import best_round, chosen_round, quorum_of, reason_to_stop
+from server_app.stopping import Decision, chosen_round, quorum_of
 
-ROWS = [
+Row = dict[str, Any]
+
+ROWS: list[Row] = [
     {"round": 0, "test/accuracy": 0.99, "test/loss": 0.0},  # the initial model never counts
     {"round": 1, "test/accuracy": 0.5, "test/loss": 2.0},
     {"round": 2},  # not evaluated
@@ -19,22 +26,26 @@ ROWS = [
 ]
 
 
+def reason_to_stop(rows: Sequence[Row], metric: str, *, target: float | None, patience: int | None) -> str | None:
+    return Decision(metric).after(*rows).reason_to_stop(target=target, patience=patience)
+
+
 def test_accuracy_is_maximised_and_loss_minimised_the_first_of_equals() -> None:
-    assert best_round(ROWS, "test/accuracy") == (3, 0.7)
-    assert best_round(ROWS, "test/loss") == (3, 1.0)
-    assert best_round([], "test/accuracy") is None
+    assert chosen_round(ROWS, "test/accuracy") == (3, 0.7)
+    assert chosen_round(ROWS, "test/loss") == (3, 1.0)
+    assert chosen_round([], "test/accuracy") is None
 
 
 def test_the_fastest_round_is_the_best_of_times() -> None:
     rows = [{"round": number, "seconds/aggregate": value} for number, value in ((1, 0.3), (2, 0.1), (3, 0.2))]
-    assert best_round(rows, "seconds/aggregate") == (2, 0.1)
+    assert chosen_round(rows, "seconds/aggregate") == (2, 0.1)
     assert reason_to_stop(rows, "seconds/aggregate", target=0.1, patience=None)
     assert reason_to_stop(rows, "seconds/aggregate", target=0.09, patience=None) is None
 
 
-def test_a_metric_without_a_direction_has_no_best_round() -> None:
+def test_a_metric_without_a_direction_has_no_chosen_round() -> None:
     with pytest.raises(ConfigError, match=r"norms/N has no best value"):
-        best_round([{"round": 1, "norms/N": 1.0}], "norms/N")
+        chosen_round([{"round": 1, "norms/N": 1.0}], "norms/N")
 
 
 def test_target() -> None:
@@ -53,7 +64,9 @@ def test_patience_counts_evaluations() -> None:
 # ---------------------------------------------------------------- a metric of clients
 
 
-LOSSES = [  # as in metrics.jsonl: the mean, and the median that decides; null if too few clients reported it
+LOSSES: list[
+    Row
+] = [  # as in metrics.jsonl: the mean, and the median that decides; null if too few clients reported it
     {"round": 0},
     {"round": 1, "train/loss": 2.0, "median/train/loss": 2.1},
     {"round": 2, "train/loss": -1e308, "median/train/loss": 1.9},
@@ -65,7 +78,6 @@ LOSSES = [  # as in metrics.jsonl: the mean, and the median that decides; null i
 
 def test_the_median_of_clients_decides() -> None:
     assert chosen_round(LOSSES, "train/loss") == (2, 1.9)
-    assert best_round(LOSSES, "train/loss") == (2, -1e308)  # the means, as tables show them
     assert reason_to_stop(LOSSES, "train/loss", target=0.1, patience=None) is None
     assert reason_to_stop(LOSSES, "train/loss", target=1.9, patience=None)
 
@@ -87,10 +99,41 @@ def test_a_resumed_run_decides_the_same() -> None:
             )
 
 
+VALUES = st.none() | st.sampled_from([0.0, 0.5, 1.0, math.nan, math.inf, -math.inf]) | st.floats(width=32)
+FIGURES = st.fixed_dictionaries({}, optional={"train/loss": VALUES, "median/train/loss": VALUES})
+
+
+@given(figures=st.lists(FIGURES, max_size=12), parts=st.lists(st.integers(0, 12), max_size=3))
+def test_row_by_row_decides_as_all_rows_at_once(figures: list[Row], parts: list[int]) -> None:
+    rows = [{"round": number, **row} for number, row in enumerate(figures)]
+    decision, cuts = Decision("train/loss"), [0, *sorted(min(cut, len(rows)) for cut in parts), len(rows)]
+    for begin, end in itertools.pairwise(cuts):
+        decision = decision.after(*rows[begin:end])
+    values = _values(rows)
+    best = min(values, key=lambda at: values[at] if values[at] is not None else math.inf, default=None)
+    if best is None or values[best] is None:
+        assert decision.best is None
+    else:
+        assert decision.best == (best, values[best])
+        assert decision.since == sum(number > best for number in values)
+
+
+def _values(rows: Sequence[Row]) -> dict[int, float | None]:
+    """The figure that decides in each evaluation after round 0; of clients it is their median, if there is one."""
+    values: dict[int, float | None] = {}
+    for row in rows[1:]:
+        of_clients = "median/train/loss" in row
+        value = row.get("median/train/loss" if of_clients else "train/loss")
+        finite = value if value is not None and math.isfinite(value) else None
+        if finite is not None or (not of_clients and "train/loss" in row):
+            values[row["round"]] = finite
+    return values
+
+
 @pytest.mark.parametrize("value", [math.inf, -math.inf, None, [1.0], "0.1"])
 def test_only_finite_numbers_can_be_best(value: object) -> None:
     rows = [{"round": 1, "test/loss": value}, {"round": 2, "test/loss": 3.0}]
-    assert best_round(rows, "test/loss") == (2, 3.0)
+    assert chosen_round(rows, "test/loss") == (2, 3.0)
 
 
 @pytest.mark.parametrize(
