@@ -76,8 +76,8 @@ class Decision:
 def deciding_row(row: Mapping[str, Any], metric: str) -> dict[str, Any]:
     """The row's round and its value of the metric that decides.
 
-    The key of the metric is missing if the round was not evaluated, or too few clients reported it. The value is None
-    if it is not a finite number.
+    The key of the metric is missing if the round was not evaluated, or too few clients reported it.
+    The value is None if it is not a finite number.
     """
     if AGREED + metric in row:  # the metric is from clients
         agreed = number(row, AGREED + metric)
