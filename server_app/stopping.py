@@ -79,10 +79,10 @@ def deciding_row(row: Mapping[str, Any], metric: str) -> dict[str, Any]:
     The key of the metric is missing if the round was not evaluated, or too few clients reported it.
     The value is None if it is not a finite number.
     """
-    if AGREED + metric in row:  # the metric is from clients
-        agreed = number(row, AGREED + metric)
-        return {"round": row["round"]} if agreed is None else {"round": row["round"], metric: agreed}
-    return {"round": row["round"], metric: number(row, metric)} if metric in row else {"round": row["round"]}
+    of_clients = AGREED + metric in row
+    value = number(row, AGREED + metric if of_clients else metric)
+    decides = value is not None if of_clients else metric in row
+    return {"round": row["round"], metric: value} if decides else {"round": row["round"]}
 
 
 def chosen_round(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[int, float] | None:

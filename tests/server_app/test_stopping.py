@@ -64,9 +64,8 @@ def test_patience_counts_evaluations() -> None:
 # ---------------------------------------------------------------- a metric of clients
 
 
-LOSSES: list[
-    Row
-] = [  # as in metrics.jsonl: the mean, and the median that decides; null if too few clients reported it
+# As in metrics.jsonl: the mean, and the median that decides; null if too few clients reported it.
+LOSSES: list[Row] = [
     {"round": 0},
     {"round": 1, "train/loss": 2.0, "median/train/loss": 2.1},
     {"round": 2, "train/loss": -1e308, "median/train/loss": 1.9},
@@ -78,6 +77,8 @@ LOSSES: list[
 
 def test_the_median_of_clients_decides() -> None:
     assert chosen_round(LOSSES, "train/loss") == (2, 1.9)
+    means = [{key: value for key, value in row.items() if key != "median/train/loss"} for row in LOSSES]
+    assert chosen_round(means, "train/loss") == (2, -1e308)
     assert reason_to_stop(LOSSES, "train/loss", target=0.1, patience=None) is None
     assert reason_to_stop(LOSSES, "train/loss", target=1.9, patience=None)
 
