@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
+
+# The tests share the cores with each other and with the processes that they start. A thread of torch that waits
+# for another must let go of its core: else two runs with two threads each on two cores take eight times as long.
+# Torch reads it when it is loaded, here and in the processes of the tests. It changes no bit of a result.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 SLOW_SECONDS = 900.0  # real processes on a machine that may have other work
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,29 +11,47 @@ import turning_honest as turning
 
 POINT = 0.01
 
+Undisturbed = Callable[..., list[float]]
+Behind = Callable[..., list[float]]
 
-def behind(strategy: str, attack: str, folder: Path, *more: str) -> list[float]:
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """The accuracy in each round of a run without an attack, which several tests compare theirs with."""
+
+    @functools.cache
+    def accuracy(strategy: str, *more: str) -> list[float]:
+        return turning.play(strategy, None, tmp_path_factory.mktemp("whole"), *more).accuracy
+
+    return accuracy
+
+
+@pytest.fixture
+def behind(undisturbed: Undisturbed, tmp_path: Path) -> Behind:
     """By how much the accuracy is lower than that of an undisturbed run, in each round after the attack."""
-    whole = turning.play(strategy, None, folder, *more, "name=whole")
-    found = turning.play(strategy, attack, folder, *more, "name=attacked")
-    pairs = zip(whole.accuracy, found.accuracy, strict=True)
-    return [one - other for one, other in pairs][turning.ROUNDS + 1 :]
+
+    def differences(strategy: str, attack: str, *more: str) -> list[float]:
+        found = turning.play(strategy, attack, tmp_path, *more).accuracy
+        pairs = zip(undisturbed(strategy, *more), found, strict=True)
+        return [one - other for one, other in pairs][turning.ROUNDS + 1 :]
+
+    return differences
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", turning.STRATEGIES)
-def test_a_client_that_turns_honest_leaves_nothing(strategy: str, tmp_path: Path) -> None:
-    assert min(behind(strategy, "reversed", tmp_path, "seed=1")) <= POINT
+def test_a_client_that_turns_honest_leaves_nothing(strategy: str, behind: Behind) -> None:
+    assert min(behind(strategy, "reversed", "seed=1")) <= POINT
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", turning.ATTACKS)
 @pytest.mark.parametrize("strategy", turning.STRATEGIES)
-def test_so_it_is_for_each_attack(strategy: str, attack: str, tmp_path: Path) -> None:
-    assert min(behind(strategy, attack, tmp_path, "seed=2")) <= POINT
+def test_so_it_is_for_each_attack(strategy: str, attack: str, behind: Behind) -> None:
+    assert min(behind(strategy, attack, "seed=2")) <= POINT
 
 
 @pytest.mark.slow
-def test_the_papers_form_of_scaffold_does_not_recover(tmp_path: Path) -> None:
-    left = behind("scaffold", "reversed", tmp_path, "seed=1", "strategy.recover=false")
+def test_the_papers_form_of_scaffold_does_not_recover(behind: Behind) -> None:
+    left = behind("scaffold", "reversed", "seed=1", "strategy.recover=false")
     assert min(left) > POINT and sum(left) / len(left) > 5 * POINT
