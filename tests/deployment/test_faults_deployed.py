@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from desk import play, table, weights
-from processes import STOCK, Running, Site, answers, folder_in, stop, until
+from processes import WARM, Running, Site, answers, folder_in, of_messages, stop, until
 
 from fedstride.flower.for_nodes.connecting import uses_http
 from node.messages.message_parts import NO_ANSWER
@@ -23,17 +23,27 @@ pytestmark = pytest.mark.slow
 
 SMALL = ("model=mlp", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
 TIMEOUT = 60  # seconds per round; a round without faults takes about ten
+SLOW = '''
+import time
+from dataclasses import dataclass
+from fedstride import Method, Plan, part
+
+@part(client="slow")
+@dataclass
+class Slow(Method):
+    """Its messages take long enough for something to happen in the middle of one."""
+
+    def begin(self, job, received, state):
+        time.sleep(8)
+        return Plan()
+'''
 
 
 @pytest.fixture(scope="module")
 def nodes(site: Site) -> Iterator[dict[str, Running]]:
-    """Two of three nodes; a test that starts a node adds it here.
-
-    Flower's own SuperNodes: their rounds take long enough for something to happen in the middle of one.
-    """
+    """Two of three nodes; a test that starts a node adds it here."""
     keys = ("one", "two")
-    started = site.joined({key: part(k) for k, key in enumerate(keys)}, program=STOCK)
-    running = dict(zip(keys, started, strict=True))
+    running = dict(zip(keys, site.joined({key: part(k) for k, key in enumerate(keys)}), strict=True))
     yield running
     stop(*running.values())
 
@@ -89,27 +99,30 @@ class Followed:
         return found
 
 
-def at_work(nodes: Iterable[Running], server_round: int, since: int = 0) -> Iterator[Running]:
-    """Each of these nodes, as soon as it has received the message of a round.
+def at_work(nodes: Iterable[Running], server_round: int) -> Iterator[Running]:
+    """Each of these nodes, as soon as it works on the message of a round of the first run since it joined."""
 
-    `since`: the characters of its log that are of earlier runs.
-    """
-    taken = re.compile(rf"ROUND {server_round}\](?s:.*)Receiving: train message(?s:.*)Received successfully")
+    def works(node: Running) -> bool:
+        received = node.log().count("Receiving: train message")
+        return received == server_round and bool(of_messages(node.process.pid))
+
     waiting = list(nodes)
     while waiting:
         what = f"message of round {server_round} at {', '.join(node.name for node in waiting)}"
-        found = until(lambda: next((node for node in waiting if taken.search(node.log()[since:])), None), what)
+        found = until(lambda: next(filter(works, waiting), None), what)
         waiting.remove(found)
         yield found
 
 
-def test_nodes_that_join_late_are_killed_or_hang(site: Site, nodes: dict[str, Running]) -> None:
+def test_nodes_that_join_late_are_killed_or_hang(site: Site, nodes: dict[str, Running], tmp_path: Path) -> None:
     """The third joins during a round; in the next one the first is killed, and the second hangs to the timeout."""
     rounds = 9  # a node that was killed joins again at least four rounds before the last
+    (tmp_path / "slow.py").write_text(SLOW)
+    slow = (f"parts={tmp_path / 'slow.py'}", "client=slow")
     given = ("clients=3", "min_clients=2", f"rounds={rounds}", f"timeout={TIMEOUT}", "mute_rounds=9")
-    run = Followed(site, "faults", *given, "strategy=fedavg")
+    run = Followed(site, "faults", *given, *slow, "strategy=fedavg")
     run.closed(0)
-    nodes["three"] = site.join("three", part(2), program=STOCK)
+    nodes["three"] = site.join("three", part(2), program=WARM)
     assert until(nodes["three"].joined, "third node")
     bad = run.current() + 1
     assert bad <= rounds - 4, "the machine is too busy"
@@ -120,7 +133,7 @@ def test_nodes_that_join_late_are_killed_or_hang(site: Site, nodes: dict[str, Ru
             node.signal_all(signal.SIGSTOP)
     run.closed(bad)
     nodes["two"].signal_all(signal.SIGCONT)
-    (nodes["one"],) = site.joined({"one": part(0)}, program=STOCK)
+    (nodes["one"],) = site.joined({"one": part(0)})
     assert until(run.submitting.ended, "end of the run", 600.0) == 0, run.submitting.log()
 
     status = run.status()
@@ -135,7 +148,7 @@ def test_a_registered_node_that_claims_the_id_of_another_is_refused(site: Site, 
     """One of the two nodes with the partition id 0 is refused by name, the one whose key was registered later."""
     if "three" in nodes:
         stop(nodes.pop("three"))
-    (claimant,) = site.joined({"three": part(0)}, program=STOCK)
+    (claimant,) = site.joined({"three": part(0)})
     run = Followed(site, "claimed", "clients=3", "min_clients=2", "rounds=2", "strategy=fedavg")
     assert until(run.submitting.ended, "end of the run", 600.0) == 0, run.submitting.log()
     stop(claimant)
@@ -150,11 +163,10 @@ def test_a_superlink_that_is_killed_and_restarted(site: Site, nodes: dict[str, R
     """With its database: the nodes reconnect, and one command gives the bits of an uninterrupted run."""
     if "three" in nodes:
         stop(nodes.pop("three"))
-    given = ("clients=2", "rounds=2", "strategy=fednnnn+two_d_lrd", "strategy.local_steps=3", "strategy.window=0")
-    since = len(nodes["one"].log())
-    run = Followed(site, "resumed", *given, "min_clients=2")
+    rounds = 9  # so many that some are left when it is killed
+    given = ("clients=2", f"rounds={rounds}", "strategy=fednnnn+two_d_lrd", "strategy.local_steps=3")
+    run = Followed(site, "resumed", *given, "strategy.window=0", "min_clients=2")
     run.closed(1)
-    next(at_work([nodes["one"]], 2, since))
     site.link.running.kill()
     again = site.deployment.superlink_again(site.link)
     until(lambda: answers(again), "answer of the SuperLink")
@@ -162,8 +174,8 @@ def test_a_superlink_that_is_killed_and_restarted(site: Site, nodes: dict[str, R
     done = site.deployment.fedstride("submit", "tls", f"resume={run.folder}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert folder_in(done.stdout) == run.folder
-    assert run.status() == {t: {0: "used", 1: "used"} for t in (1, 2)}
-    whole = play(tmp_path, *SMALL, *given, small=False).folder
+    assert run.status() == {t: {0: "used", 1: "used"} for t in range(1, rounds + 1)}
+    whole = play(tmp_path, *SMALL, *given, "strategy.window=0", small=False).folder
     assert weights(run.folder) == weights(whole)
     assert table(run.folder) == table(whole)
 

@@ -105,12 +105,12 @@ def test_a_client_that_crashes_or_hangs_costs_its_own_message_only(
     assert len(rows) == 8
 
 
-def test_nothing_grows_over_sixty_messages(site: Site, pair: tuple[Running, Running]) -> None:
+def test_nothing_grows_over_many_messages(site: Site, pair: tuple[Running, Running]) -> None:
     """Processes and open files, of the SuperNode and of the process from which its executors are forked."""
-    given = ("client.local_steps=1", "evaluate_every=30")
+    given = ("client.local_steps=1", "evaluate_every=18")
     submitted(site, *given, "rounds=2", "name=short")
     before = [settled(node) for node in pair]
-    submitted(site, *given, "rounds=30", "name=long")
+    submitted(site, *given, "rounds=18", "name=long")
     after = [settled(node) for node in pair]
     most = 1 + FREE_SUPERVISORS
     assert all(processes <= most for processes, _ in after)  # the template, and supervisors that wait
