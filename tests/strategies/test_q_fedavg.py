@@ -89,7 +89,7 @@ def test_rounds_with_other_clients_each_time(dtype: str, q: float) -> None:
 def test_flowers_own_gives_the_same_parameters(q: float) -> None:
     start = fed.only_parameters(fed.make_model(np.float64))
     model, losses = start, [0.4, 1.3, 2.2]
-    for number in (1, 2, 3):
+    for number in (1, 2):  # Flower's takes seconds for each
         ours, flowers = QFedAvg(client_lr=0.05, q=q, **OPEN), flwr.QFedAvg(client_learning_rate=0.05, q=q, **OPEN)
         message = fed.configure(ours, 1, model)[0]
         fed.configure(flowers, 1, model)
