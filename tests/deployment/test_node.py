@@ -80,16 +80,15 @@ def submitted(site: Site, *overrides: str) -> Path:
 def test_a_warm_and_a_cold_node_have_the_bits_of_a_run_in_process(
     site: Site, pair: tuple[Running, Running], tmp_path: Path
 ) -> None:
-    """SCAFFOLD's clients keep arrays on the node's disk. In the second run, the second node is Flower's own."""
+    """SCAFFOLD's clients keep arrays on the node's disk. The second node is Flower's own."""
     given = ("strategy=scaffold", "rounds=3")
     local = play(tmp_path, *REAL, *given, small=False)
-    warm = submitted(site, *given, "name=warm")
     stop(pair[1])
     (cold,) = site.joined({"two": config(1)}, program=STOCK)
     mixed = submitted(site, *given, "name=mixed")
     stop(cold)
-    assert weights(warm) == weights(mixed) == weights(local.folder)
-    assert table(warm) == table(mixed) == table(local.folder)
+    assert weights(mixed) == weights(local.folder)
+    assert table(mixed) == table(local.folder)
 
 
 def test_a_client_that_crashes_or_hangs_costs_its_own_message_only(
