@@ -314,7 +314,7 @@ def test_a_sweep_of_runs_on_several_threads_ends(tmp_path: Path) -> None:
     """Its last run is alone in its turn, in a process in which the run before it has started torch's threads."""
     command = [sys.executable, "-m", "fedstride", "run", "-m", "--jobs", "2"]
     choices = ["client.threads=2", "clients=2", "rounds=1", "seed=1,2,3", f"out={tmp_path}"]
-    done = subprocess.run([*command, *choices], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([*command, *choices], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "3 of 3 runs completed" in done.stdout
 
