@@ -1,6 +1,7 @@
-"""Provides the folder that Flower bundles: the clone, or a copy made from the installed package.
+"""Provides the folder that Flower bundles: a copy of the app, made from the clone or from the installed package.
 
-In the wheel, the complete app is inside the package `fedstride`, and so it is in a bundle made from it
+Flower looks at each file below the folder that it bundles: in a clone, also at those of the environment and of all
+runs. In the wheel, the complete app is inside the package `fedstride`, and so it is in a bundle made from it
 (`hatch_build.py`).
 """
 
@@ -27,9 +28,6 @@ def app_folder(parts: str | None = None) -> Iterator[Path]:
     """
     home = conf_dir().parent
     is_clone = (home / "pyproject.toml").is_file()
-    if is_clone and parts is None:
-        yield home
-        return
     with tempfile.TemporaryDirectory(prefix="fedstride-app-") as temporary:
         folder = Path(temporary)
         ignored = shutil.ignore_patterns("__pycache__", "lab", "node", "confinement", "superlink", "app.toml")

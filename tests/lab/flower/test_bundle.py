@@ -34,6 +34,13 @@ def test_user_defined_parts_are_in_the_bundle(parts: str | None, found: list[str
     assert {"conf/config.yaml", "server_app/app.py", "client_app/app.py", "strategies/registry.py"} <= set(names)
 
 
+@pytest.mark.slow
+def test_a_bundle_of_a_clone_has_what_flower_bundles_of_the_clone_itself() -> None:
+    with app_folder() as folder:
+        assert folder != ROOT
+        assert files(folder) == files(ROOT)
+
+
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The package as the wheel installs it, and a command `fedstride` that runs from it."""
