@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TextIO
 
 from fedstride.errors import RunError
 from fedstride.messages import wire
+from server_app.file_names import CLIENTS, METRICS
 from server_app.records.checkpoint import FOLDER as CHECKPOINTS
 from server_app.records.line_files import read_lines
 
@@ -49,9 +50,9 @@ def fedstride(arguments: Sequence[str], *, memory: bool = False) -> Observed:
     """
     with tempfile.TemporaryDirectory(prefix="fedstride-benchmark-") as folder:
         command = [sys.executable, "-m", "fedstride", *arguments, f"out={folder}/runs"]
-        seen = watched(command, Path(folder), "metrics.jsonl", memory=memory)
-        rows = read_lines(min(files(folder, "metrics.jsonl")))
-        clients = [read_lines(path) for path in files(folder, "clients.jsonl")]
+        seen = watched(command, Path(folder), METRICS, memory=memory)
+        rows = read_lines(min(files(folder, METRICS)))
+        clients = [read_lines(path) for path in files(folder, CLIENTS)]
         return Observed(seen.seconds, seen.results[1], seen.memory, rows, clients)
 
 

@@ -26,6 +26,7 @@ from benchmarks import Measured
 from fedstride.flower.for_nodes.connecting import uses_http
 from lab.deployment.certificates import make
 from lab.flower.flower_command import environment, free_port
+from server_app.file_names import METRICS
 from server_app.records.line_files import read_lines
 
 FLOOR = "the median round with flower-supernode"
@@ -81,7 +82,7 @@ def rounds(program: Sequence[str], case: Case) -> list[float]:
             node += ["--port", str(free_port())] if program == STOCK else []
             start(stack, root / f"node{k}", [*node, "--node-config", f"partition-id={k} num-partitions=2"])
         call([*desk, "submit", *at, "clients=2", f"rounds={count}", *WORK, "name=timed"], root / "desk")
-        rows = read_lines(root / "superlink/runs/timed/metrics.jsonl")
+        rows = read_lines(root / "superlink/runs/timed" / METRICS)
     return [sum(row[f"seconds/{part}"] for part in ("train", "aggregate", "evaluate")) for row in rows[2:]]
 
 

@@ -30,6 +30,7 @@ from benchmarks._environments import python
 from benchmarks._plain import Work, work
 from fedstride.errors import RunError
 from server_app.config.compose import compose
+from server_app.file_names import METRICS
 from server_app.records.line_files import read_lines
 
 FLOOR = "`fedstride run --no-compare strategy=fedavg`, doing the same work"
@@ -177,8 +178,8 @@ def ours(folder: Path) -> Run:
     """The command."""
     command = [sys.executable, "-m", "fedstride", "run", "-q", "--no-compare", *QUICKSTART, f"rounds={ROUNDS}"]
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        seen = watched([*command, f"out={place}/runs"], Path(place), "metrics.jsonl")
-        (rows,) = files(place, "metrics.jsonl")
+        seen = watched([*command, f"out={place}/runs"], Path(place), METRICS)
+        (rows,) = files(place, METRICS)
         return run(seen, read_lines(rows), before=1)  # the first row is that of the initial weights
 
 

@@ -35,6 +35,7 @@ from lab.engine.local_grid import LocalGrid
 from server_app.build import client_config
 from server_app.config.compose import from_yaml
 from server_app.config.schema import Config
+from server_app.file_names import CONFIG, MODEL
 
 BOUND = 3  # units with the largest activations on a client, as in the paper's table
 CLIENTS = 10
@@ -42,8 +43,8 @@ CLIENTS = 10
 
 def main(folder: Path) -> None:
     """Print the mean change over pairs of clients, and its standard deviation."""
-    config = from_yaml((folder / "config.yaml").read_text())
-    before = load_file(folder / "model.safetensors")
+    config = from_yaml((folder / CONFIG).read_text())
+    before = load_file(folder / MODEL)
     jobs = {client: job(config, client) for client in range(CLIENTS)}
     label = {client: int(work.examples.y[work.examples.members[0]]) for client, work in jobs.items()}
     pairs = [(a, b) for a in jobs for b in jobs if label[a] != label[b]]

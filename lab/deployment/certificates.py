@@ -30,8 +30,11 @@ PURPOSES = {
     "server.key": "the SuperLink's private key: stays on its machine",
 }
 LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
-OF_OTHER_FILES = {"ca", "server", ".crt", ".key", ".pub"}
-"""Names, and endings of names, that the key of a node cannot have."""
+PUBLIC = ".pub"  # the ending of a public key's name
+STEMS = sorted({Path(name).stem for name in PURPOSES})
+"""Names that the key of a node cannot have."""
+ENDINGS = sorted({Path(name).suffix for name in PURPOSES} | {PUBLIC})
+"""Endings that its name cannot have."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def make(
     _check_node_names(nodes)
     _open_folder(folder)
     if keep:
-        nodes = [node for node in nodes if not _is_there(folder, node, f"{node}.pub")]
+        nodes = [node for node in nodes if not _is_there(folder, node, f"{node}{PUBLIC}")]
     files: dict[str, bytes] = {}
     if (names or addresses) and not (keep and _is_there(folder, "server.crt", "server.key")):
         authority, files = _authority(folder, now)
@@ -91,7 +94,7 @@ def free_node_names(folder: Path, count: int) -> list[str]:
     number = 1
     while len(free) < count:
         name = f"node{number}"
-        if not any(os.path.lexists(folder / file) for file in (name, f"{name}.pub")):
+        if not any(os.path.lexists(folder / file) for file in (name, f"{name}{PUBLIC}")):
             free.append(name)
         number += 1
     return free
@@ -143,10 +146,10 @@ def _check_days(days: int) -> None:
 
 def _check_node_names(nodes: Sequence[str]) -> None:
     for node in nodes:
-        if not is_name(node) or OF_OTHER_FILES & {node, Path(node).suffix}:
+        if not is_name(node) or node in STEMS or Path(node).suffix in ENDINGS:
             raise ConfigError(
-                f"node name {node!r} is not allowed: it must be {FORM}, and not ca or server, or end with "
-                ".crt, .key or .pub"
+                f"node name {node!r} is not allowed: it must be {FORM}, and not {' or '.join(STEMS)}, or end with "
+                f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
             )
         if nodes.count(node) > 1:
             raise ConfigError(f"node name {node!r} is given twice: each node needs its own key")
@@ -193,7 +196,7 @@ def _node(name: str) -> dict[str, bytes]:
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     return {
         name: key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()),
-        f"{name}.pub": public + f" {name}\n".encode(),
+        f"{name}{PUBLIC}": public + f" {name}\n".encode(),
     }
 
 
@@ -209,6 +212,6 @@ def _write(path: Path, content: bytes) -> CreatedFile:
 
 
 def _node_purpose(path: Path) -> str:
-    if path.suffix == ".pub":
+    if path.suffix == PUBLIC:
         return f"public key of {path.stem}: register it with the SuperLink"
     return f"private key of {path.name}: only its SuperNode needs it"
