@@ -76,14 +76,13 @@ def unpack(records: Path, to: Path) -> list[Path]:
     for path in sorted(records.rglob(f"*{SUFFIX}")):
         below = to / path.relative_to(records).parent / path.name.removesuffix(SUFFIX)
         with tarfile.open(path) as archive:
-            names = [name for name in archive.getnames() if PurePosixPath(name).name == CONFIG]
-            for of_run in (PurePosixPath(name).parent for name in names):
-                (below / of_run).mkdir(parents=True)
-                for name in FILES:
-                    content = archive.extractfile(str(of_run / name))
-                    assert content is not None
-                    (below / of_run / name).write_bytes(content.read())
-                folders.append(below / of_run)
+            for entry in archive:  # in their order: a step back means to decompress all again
+                file, content = below / entry.name, archive.extractfile(entry)
+                assert content is not None
+                if file.name == CONFIG:  # the first file of a run
+                    file.parent.mkdir(parents=True)
+                    folders.append(file.parent)
+                file.write_bytes(content.read())
     return folders
 
 

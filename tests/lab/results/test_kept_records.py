@@ -76,6 +76,7 @@ def test_many_runs_in_one_file(records: ModuleType, tmp_path: Path) -> None:
     assert [run.rows[-1]["test/accuracy"] for run in runs] == [0.51, 0.52, 0.61, 0.62]
 
 
+@pytest.mark.slow
 def test_what_the_repository_keeps_can_be_read_and_is_small(records: ModuleType, tmp_path: Path) -> None:
     kept = ROOT / "docs/records"
     paths = sorted(kept.rglob("*.tar.xz"))
