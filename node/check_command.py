@@ -29,7 +29,8 @@ def run(arguments: Sequence[str], say: Callable[[str], None]) -> None:
     say(checked(settings, folders))
     for line in in_words.lines(settings.policy, settings.site, settings.trusted):
         say(line)
-    processes = Processes(settings.limit, say, say, settings.passed, scratch=settings.scratch)
+    # Without a scratch folder of its own: what is beside it may belong to a node that runs.
+    processes = Processes(settings.limit, say, say, settings.passed)
     superlink = superlink_of(settings.place)
     access = Access(settings.policy, support(), folders, settings.trusted or {}, superlink)
     reader = reader_of(settings, access, processes)

@@ -71,8 +71,7 @@ class NodeSettings:
     status: Path
     lock: Path  # held by the process that uses these files
     home: Path  # the folder of the node's own files
-    policy_file: Path | None
-    data_file: Path | None  # as the node-config names it
+    terms: bytes  # the texts of its policy and its data file: files that were changed since are not in force
     apps: Path  # where it unpacks apps
     trusted: Mapping[str, str] | None  # keys by id; None: apps need no signature
     wait: bool  # for a SuperLink that cannot be reached
@@ -128,8 +127,7 @@ def read(
         status=home / own_files.STATUS,
         lock=home / own_files.LOCK,
         home=home,
-        policy_file=path_of(config, "policy"),
-        data_file=path_of(config, "data"),
+        terms=_terms(config),
         apps=home / own_files.APPS,
         trusted=_trusted(given.trusted_entities, policy),
         wait=given.wait,
@@ -194,6 +192,11 @@ def _proxy(text: str | None) -> str | None:
                 f"--proxy {text!r} is not allowed: it must be a URL, as in http://proxy.example.org:3128"
             )
     return text
+
+
+def _terms(config: Mapping[str, Value]) -> bytes:
+    paths = {name: path_of(config, name) for name in ("policy", "data")}
+    return b"".join(_content(path, name) for name, path in paths.items() if path is not None)
 
 
 def _certificates(path: Path | None) -> bytes | None:

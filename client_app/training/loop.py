@@ -25,12 +25,11 @@ class _Tally:
     """Sums over the steps of a round. They stay on the device: reading a value would wait for it in each step."""
 
     def __init__(self, examples: Examples) -> None:
-        self.steps = 0
+        self.rates: list[float] = []
         self._classifies = examples.spec.target is Target.CLASS
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=examples.device)
         self._right = torch.zeros((), dtype=torch.int64, device=examples.device)
         self._seen = 0
-        self._rate_sum = 0.0
 
     def add(self, loss: torch.Tensor, logits: torch.Tensor, y: torch.Tensor, rate: float) -> None:
         """Count a step: its mean loss, what the model gave for its examples, their targets, its rate."""
@@ -38,19 +37,17 @@ class _Tally:
         if self._classifies:
             self._right += (logits.detach().argmax(1) == y).sum()
         self._seen += len(y)
-        self._rate_sum += rate
-        self.steps += 1
+        self.rates.append(rate)
 
     def result(self) -> Result:
         """The means over the examples. Raises DataError if there was no step."""
-        if not self.steps:
+        if not self.rates:
             raise DataError("this client has no training examples")
         mean = float(self._loss_sum) / self._seen
         return Result(
             loss=mean if math.isfinite(mean) else math.nan,
             accuracy=int(self._right) / self._seen if self._classifies else None,
-            steps=self.steps,
-            rate_sum=self._rate_sum,
+            rates=self.rates,
         )
 
 
@@ -87,7 +84,7 @@ def train(
             entered.enter_context(context)
         for positions, rate in steps:
             x, y = examples.batch(positions)
-            x = x if change is None else change(x, tally.steps)
+            x = x if change is None else change(x, len(tally.rates))
             logits = model(x)
             loss, total_loss = _losses(model, examples, plan, x, y, logits)
             gradients = _gradients(total_loss, parameters, plan)

@@ -207,8 +207,20 @@ class Result:
 
     loss: float  # mean loss of the examples, each measured before the step that uses it
     accuracy: float | None  # share of correct predictions, measured in the same way; None: there are no classes
-    steps: int  # number of optimiser steps
-    rate_sum: float  # sum of the steps' rates; times an element's factor it is H_k of SC2
+    rates: Sequence[float]  # the rate of each optimiser step that was taken
+
+    @property
+    def steps(self) -> int:
+        """The number of optimiser steps."""
+        return len(self.rates)
+
+    @property
+    def rate_sum(self) -> float:
+        """The sum of the rates; times an element's factor it is H_k of SC2."""
+        whole = 0.0
+        for rate in self.rates:  # from Python 3.12 on, sum() has other last digits
+            whole += rate
+        return whole
 
 
 @dataclass(frozen=True)

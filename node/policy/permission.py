@@ -63,6 +63,10 @@ class PolicyTerms:
                 ErrorKind.POLICY,
                 wire.DESCRIPTION,
             )
+        if self._policy.tasks is not None and TASK not in said:
+            raise RefusedError(
+                "it does not say which task it learns; the policy has a list of tasks", ErrorKind.POLICY, TASK
+            )
         self._check_listed(said, TASK, self._policy.tasks)
         self._check_listed(said, METRICS, self._policy.metrics)
         self._check_noise(said)

@@ -3,8 +3,9 @@
     node-approvals/<id>.waits      a run that has asked, made by the node
     node-approvals/<id>.approved   made by `fedstride node-approve`
 
-The id is the beginning of a digest of what is signed, of the policy and of the state of the data: when one of them
-changes, the run waits again. Texts of a submitter are shown so that no character of them does anything.
+The id is the beginning of a digest of what is signed, of the policy and the data file as the node has read them at
+its start, and of the state of the data: when one of them changes, the run waits again. Texts of a submitter are
+shown so that no character of them does anything.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MOST_WAITING = 100
 
 MOST_BYTES = 4 * MOST_CHARACTERS
 MOST_SHOWN = 300
-"""Characters of a value."""
+"""Characters of a name, or of a line."""
 
 WAITS, APPROVED = ".waits", ".approved"
 
@@ -49,13 +50,12 @@ Said = tuple[str, str]
 class ApprovalBasis(NamedTuple):
     """What an approval depends on besides what is signed."""
 
-    policy: Path | None
-    files: tuple[Path, ...]  # of the site's data: the data themselves, and the file that names them
+    terms: bytes  # the texts of the policy and of the data file, as this node has read them
+    data: tuple[Path, ...]  # the site's data
 
     def digest(self) -> str:
-        """A digest that changes with the policy, and with the state of the data."""
-        policy = b"" if self.policy is None else self.policy.read_bytes()
-        return sha256(policy + "".join(map(state_of, self.files)).encode()).hexdigest()
+        """A digest that changes with the terms, and with the state of the data."""
+        return sha256(self.terms + "".join(map(state_of, self.data)).encode()).hexdigest()
 
 
 class Asking(NamedTuple):
@@ -157,7 +157,7 @@ def in_words(folder: Path, asking: Asking, date: Callable[[float], str] | None =
     yield f"records    {_shown(more)} besides the model" if more else "records    the model alone"
     for key in (*NAMED, *sorted(settings.keys() - set(NAMED))):
         for said in settings.get(key, ()):
-            yield f"  {_shown(key)} = {_in_one(said)}"
+            yield from _whole(f"  {_shown(key)} = {_with_forms(said)}")
     if before is not None:
         old = _settings(before)
         for key in sorted(settings.keys() | old.keys()):
@@ -190,8 +190,19 @@ def _named(forms: list[MessageForm]) -> str:
 
 
 def _in_one(said: Said) -> str:
+    return _cut(_with_forms(said))
+
+
+def _with_forms(said: Said) -> str:
     text, forms = said
-    return f"{_cut(text)}, in {forms}" if forms else _cut(text)
+    return f"{text}, in {forms}" if forms else text
+
+
+def _whole(text: str) -> Iterator[str]:
+    """Lines with all of a text, so that nobody approves what was cut off."""
+    yield text[:MOST_SHOWN]
+    for start in range(MOST_SHOWN, len(text), MOST_SHOWN):
+        yield f"    {text[start : start + MOST_SHOWN]}"
 
 
 def _compared(terms: Terms, before: Terms | None) -> str:

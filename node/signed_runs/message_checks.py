@@ -116,9 +116,7 @@ def signed_runs(settings: NodeSettings, node_log: NodeLog) -> SignedRuns | None:
     signers = signers_of(policy)
     if not signers:
         return None
-    data = None if settings.site is None else settings.site.path
-    files = [path for path in (settings.data_file, data) if path is not None]
-    site = ApprovalBasis(settings.policy_file, tuple(sorted(set(files))))
+    site = ApprovalBasis(settings.terms, () if settings.site is None else (settings.site.path,))
     return SignedRuns(
         Signatures(signers, _own(settings.key), members_of(policy)),
         Ledger(home / own_files.LEDGER, home / own_files.REPLIES, policy.limits.disk, now()),

@@ -180,7 +180,7 @@ def test_a_method_cannot_use_the_metric_name_of_another(key: str) -> None:
     together, job = Composition(members), from_message.read(round_config(), node())
     plan = together.begin(job, RecordDict(), {})
     with pytest.raises(ConfigError, match=rf"objective\.claims returns {key}"):
-        together.end(job, plan, Result(0.0, 0.0, 1, 0.1))
+        together.end(job, plan, Result(0.0, 0.0, [0.1]))
 
 
 def test_a_user_defined_client_rule_with_settings_in_its_signature(monkeypatch: pytest.MonkeyPatch) -> None:

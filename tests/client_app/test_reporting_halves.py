@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_app import from_message
-from client_app.for_server_rules.fednova import effective_steps
+from client_app.for_server_rules.fednova import Half, effective_steps
+from client_app.training.method import Plan, Result
 from fedstride.messages import wire
 from fedstride.tasks.models.tensors import load_arrays
 
@@ -79,6 +80,14 @@ def test_rates_that_vary_within_the_round() -> None:
     asked = two_d_lrd([1.0, 0.5, 0.25]) | {wire.HALVES: ["fednova", "two_d_lrd"]}
     _, metrics = train(round_config(client=sgd(batch_size=20, momentum=0.5), **asked))
     assert metrics["fednova/a"] == pytest.approx(1.0 + 0.5 * 1.5 + 0.25 * 1.75, abs=1e-12)
+
+
+def test_only_steps_that_were_taken_count() -> None:
+    """A node with a smallest number of rows joins a step to the one before it, at the rate of that one."""
+    job = from_message.read(round_config(client=sgd(lr=0.1)), node())
+    plan = Plan(step_factors=[1.0, 0.8, 0.64])
+    returned, _ = Half().end(job, plan, Result(0.0, 0.0, [0.1, 0.1 * 0.64]))
+    assert returned.metrics["fednova/a"] == pytest.approx(1.64, abs=1e-12)
 
 
 def test_the_loss_is_that_of_the_received_model_on_all_training_examples() -> None:

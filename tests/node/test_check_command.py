@@ -56,6 +56,16 @@ def test_what_is_allowed_and_that_the_data_can_be_read(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_it_removes_nothing_of_a_node_that_runs(folder: Path) -> None:
+    """The folder in which an app of the running node works."""
+    scratch = folder / "home/node-scratch/4711-0a1b2c3d/1"
+    scratch.mkdir(parents=True)
+    (scratch / "work").write_text("of the other node")
+    assert said(folder)[-1] == "the data: 50 rows, all as the data file says"
+    assert (scratch / "work").read_text() == "of the other node"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "ids", "what"), [(7, 7, "rows"), (40, 9, "ids")])
 def test_that_a_site_with_few_rows_will_refuse_is_said(folder: Path, rows: int, ids: int, what: str) -> None:
     cells = "".join(f"P{n % ids},{40 + n},male,no\n" for n in range(rows))

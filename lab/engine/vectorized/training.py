@@ -238,8 +238,7 @@ class _Training:
             result = Result(
                 loss=mean if math.isfinite(mean) else math.nan,
                 accuracy=right[i] / seen if self.classifies else None,
-                steps=len(taken),
-                rate_sum=sum(rate for _, rate in taken),
+                rates=[rate for _, rate in taken],
             )
             of_client = Weights(*({name: rows[i] for name, rows in kind.items()} for kind in weights))
             trained.append(Trained(result, of_client, self.random.state(i)))

@@ -32,7 +32,7 @@ def begun(config: Training, model: nn.Module, data: Examples) -> tuple[Plan, dic
     """The plan and the metrics of FedNLR for one round."""
     job, rule = Job(0, 1, 0, config, data, model, CPU), RULES.make(config)
     plan = rule.begin(job, Received(config.name), {})
-    returned, state = rule.end(job, plan, Result(0.0, 0.0, 1, config.lr))
+    returned, state = rule.end(job, plan, Result(0.0, 0.0, [config.lr]))
     assert not returned.arrays and not state
     return plan, dict(returned.metrics)
 

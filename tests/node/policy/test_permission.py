@@ -51,6 +51,7 @@ def refused(terms: PolicyTerms, contents: Contents) -> Fault:
 def test_the_default_policy_allows_what_the_data_file_says() -> None:
     PolicyTerms(Policy(), SITE).check(message(FORM | {"holdout": 0.2, "task.name": "own_table"}))
     PolicyTerms(Policy(), None).check(message({"task.name": "digits"}))
+    PolicyTerms(Policy(tasks=("blood",)), SITE).check(message(FORM | {"task.name": "blood"}))
     PolicyTerms(Policy(), None).check(Contents(("do",), {"do": {"do": "train"}}))
 
 
@@ -76,6 +77,8 @@ def test_the_default_policy_allows_what_the_data_file_says() -> None:
         (Policy(), FORM | {"spec.outputs": 1}, Fault(ErrorKind.SETTING, "reading.targets")),
         (Policy(), {"task.name": "mine"}, Fault(ErrorKind.POLICY)),  # its app would read the files
         (Policy(tasks=("blood",)), FORM | {"task.name": "own_table"}, Fault(ErrorKind.POLICY, "task.name")),
+        (Policy(tasks=("blood",)), FORM, Fault(ErrorKind.POLICY, "task.name")),
+        (Policy(tasks=("blood",)), {}, Fault(ErrorKind.POLICY, "task.name")),
         (
             Policy(metrics=("f1",)),
             FORM | {"task.metrics": ["f1", "auroc"]},

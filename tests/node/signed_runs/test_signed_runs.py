@@ -462,11 +462,14 @@ def test_a_ledger_that_others_may_write_is_not_used(node: Checking, tmp_path: Pa
 
 @pytest.fixture
 def asking(tmp_path: Path) -> tuple[Checking, Path]:
-    (tmp_path / "policy.toml").write_text("approve = 'ask'")
     (tmp_path / "patients.csv").write_text("a,b\n1,2\n")
-    site = SiteOfData(tmp_path / "policy.toml", (tmp_path / "patients.csv",))
-    folder = tmp_path / "approvals"
-    return Checking(tmp_path, approvals=Approvals(folder, site)), folder
+    return started(tmp_path, b"approve = 'ask'"), tmp_path / "approvals"
+
+
+def started(folder: Path, terms: bytes) -> Checking:
+    """A node that has read these terms."""
+    site = SiteOfData(terms, (folder / "patients.csv",))
+    return Checking(folder, approvals=Approvals(folder / "approvals", site))
 
 
 def test_a_run_waits_for_a_person(asking: tuple[Checking, Path]) -> None:
@@ -496,14 +499,16 @@ def test_an_approval_is_of_one_signed_run_and_ends_with_the_policy_or_the_data(
     other = run_of(signed_text(terms_of(forms, run="f" * 16)), 8)
     with_other_word = with_values({wire.RUN: "f" * 16}, "query")
     assert refused(node, with_other_word, other, ErrorKind.APPROVAL)
-    for path in (tmp_path / "policy.toml", tmp_path / "patients.csv"):
-        before = path.read_text()
-        path.write_text(before + "\n# more\n")
+    for number, changed in enumerate(("terms", "data"), 1):
+        if changed == "terms":
+            node = started(tmp_path, b"approve = 'ask' # more")
+        else:
+            (tmp_path / "patients.csv").write_text("a,b\n1,2\n3,4\n")
         assert "node-approve" in refused(node, message(), run, ErrorKind.APPROVAL)
         again = next(each for each in waiting(folder) if each.body == found.body)
         assert again.id != found.id
         approve(folder, again)
-        assert node.question(in_round(1 + (path.suffix == ".csv")), run)
+        assert node.question(in_round(number), run)
     assert "has started run 7" in refused(
         node, message(), run_of(run.overrides["signed_run"], 9), ErrorKind.REPLAY
     )  # type: ignore[arg-type]
@@ -657,6 +662,17 @@ def test_what_changed_is_said_for_values_of_single_forms_too(tmp_path: Path) -> 
         text = "\n".join(in_words(tmp_path, asking._replace(body=terms_of((other, query)).body())))
         assert "changed: 'holdout' was 0.2" in text
     assert not [line for line in in_words(tmp_path, asking) if "changed" in line]
+
+
+def test_a_person_reads_all_of_a_long_value(tmp_path: Path) -> None:
+    """The last of many columns is as important as the first."""
+    columns = [f"laboratory_value_{number:03}" for number in range(60)]
+    lines = read_by_a_person(tmp_path, form_with("training", "train", **{"reading.columns": columns}))
+    first = next(number for number, line in enumerate(lines) if line.startswith("  'reading.columns' = "))
+    after = next(number for number in range(first + 1, len(lines)) if not lines[number].startswith("    "))
+    shown = lines[first] + "".join(line.removeprefix("    ") for line in lines[first + 1 : after])
+    assert shown == f"  'reading.columns' = {columns}"
+    assert after > first + 2 and max(map(len, lines)) < 500
 
 
 # ---------------------------------------------------------------- the loop of a node

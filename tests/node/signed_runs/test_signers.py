@@ -123,7 +123,7 @@ def test_a_person_approves_a_run_after_a_question(home: Path) -> None:
     folder = home / own_files.APPROVALS
     assert command() == (0, "no run waits for an approval\n")
     forms = (MessageForm("roll call", "query", {"task.name": "blood"}, {}, {}),)
-    found, approvals = load(signed_text(terms_of(forms))), Approvals(folder, ApprovalBasis(None, ()))
+    found, approvals = load(signed_text(terms_of(forms))), Approvals(folder, ApprovalBasis(b"", ()))
     assert "fedstride node-approve" in approvals.waits(signer_of(KEY), found)
     (asking,) = waiting(folder)
     assert command()[1].startswith(f"{asking.id}  'study', 3 rounds")
