@@ -78,6 +78,8 @@ def run(
     console = Console()
     require(on in ("local", "ray"), "--on", on, "local or ray")
     require(multirun or on == "local", "--on", on, "local without -m; for the clients of one run, use engine=ray")
+    require(multirun or jobs is None, "--jobs", jobs, "given with -m; a single run has no other beside it")
+    require(not (multirun and quiet), "--quiet", True, "given without -m; a sweep prints one line for each run")
     require(multirun or not resume, "--resume", True, "a sweep (-m); for one run, use fedstride resume FOLDER")
     if multirun:
         sweep(overrides or [], console, at_once=jobs, on=on, dry_run=dry_run, resume=resume)

@@ -23,6 +23,7 @@ from server_app.config.schema import Config
 from server_app.config.variables import with_variables
 from server_app.preparation import Prepared
 
+from ..attacks.membership import audit
 from ..comparison import whole_comparison
 from ..comparison.compare import PlannedComparison
 from ..comparison.comparison_runs import ComparedRun
@@ -116,6 +117,7 @@ def _train(prepared: Prepared, line: StatusLine) -> Result:
                     evaluate=desk.evaluate(),
                     observers=[Rounds(line, config, title), interrupt],
                     on_folder=on_folder,
+                    audit=audit,
                 )
     except KeyboardInterrupt as error:
         _stopped(folders, error)

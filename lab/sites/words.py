@@ -143,8 +143,7 @@ def _of_site(site: str, said: Description, asked: Sequence[DescribedColumn]) -> 
 
 def _unreadable(told: Sequence[tuple[DescribedColumn, Told]]) -> str:
     """What of a site cannot be read: single cells, or the table, which has not the columns of the run."""
-    there = [column.predicted for column, answer in told if answer.state != LACKS]
-    if False in there and there.count(True) == sum(column.predicted for column, _ in told):
+    if all(answer.state == PRESENT for _, answer in told):
         return "not all cells can be read; how many and which is"
     return "a run cannot read this table; why is"
 

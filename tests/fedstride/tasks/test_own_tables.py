@@ -290,7 +290,8 @@ def test_a_row_without_a_text_is_refused(tmp_path: Path, write: Write) -> None:
 def test_a_missing_column(tmp_path: Path, write: Write) -> None:
     path = write(tmp_path, {"Age": [1], "mass": [1], "stage": ["I"], "label": [0]})
     text = refused(path, of_table())
-    assert f"{path} has no column 'age' (did you mean 'Age'?); its columns are 'Age, mass, stage, label'" in text
+    assert f"{path} has no column 'age' (did you mean 'Age'?): add it, or say in [columns]" in text
+    assert "; its columns are 'Age, mass, stage, label'" in text
 
 
 @FORMATS

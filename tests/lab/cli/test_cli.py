@@ -231,6 +231,21 @@ def test_a_dry_run_starts_nothing(call, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- sweeps
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--jobs", "2"], "--jobs = 2 is not allowed: --jobs must be given with -m"),
+        (["-m", "-q"], "--quiet = True is not allowed: --quiet must be given without -m"),
+        (["--resume"], "--resume = True is not allowed: --resume must be a sweep"),
+        (["--on", "ray"], "--on = 'ray' is not allowed: --on must be local without -m"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(call, tmp_path: Path, given: list[str], words: str) -> None:
+    code, _, err = call("run", *given, "rounds=1", f"out={tmp_path}")
+    assert code == 2 and words in err and len(err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_dry_run_runs_nothing(call, tmp_path: Path) -> None:
     code, out, _ = call("run", "-m", "--dry-run", "strategy=fedavg,fednnnn+fedlws", "seed=1,2")
     assert code == 0

@@ -80,6 +80,10 @@ def test_a_run_is_that_of_the_command(
     assert table(mine.folder) == table(other)
     assert mine.folder.parent == other.parent
     assert {path.name for path in mine.folder.iterdir()} == {path.name for path in other.iterdir()}
+    cards = [
+        (folder / "MODEL_CARD.md").read_text().partition("## Membership")[2] for folder in (mine.folder, other)
+    ]
+    assert "AUROC" in cards[0] and cards[0].partition("\n## ")[0] == cards[1].partition("\n## ")[0]
     settings = [(folder / "config.yaml").read_text().splitlines() for folder in (mine.folder, other)]
     assert [line for line in settings[0] if line not in settings[1]] == ["name: null"]
 

@@ -49,18 +49,20 @@ class Tolerated:
     """A site's table: its examples as far as they can be read, what was seen of columns, and lines for its log.
 
     In `examples`, a number that is missing is NaN, and so is each number of a category; of a class that is missing
-    it is -1, of a label 255. `unnamed`: columns that the message does not name.
+    it is -1, of a label 255. `unnamed`: columns that the message does not name. `refused`: whether a run does not
+    read this table, whatever its cells.
     """
 
     examples: ReaderResult
     seen: Sequence[Seen]
     unnamed: int
     lines: Sequence[str]
+    refused: bool
 
     @property
     def readable(self) -> bool:
-        """Whether every cell could be read, and there is a table of this task at all."""
-        return not no_table_of(self.seen) and not any(
+        """Whether a run can read the table, and every cell of it."""
+        return not self.refused and not any(
             column.unreadable or column.unknown or column.empty for column in self.seen
         )
 
@@ -93,18 +95,12 @@ def read(site: SiteData, spec: Spec, filled: Collection[str] = ()) -> Tolerated:
     together = np.concatenate(rows)
     examples = ReaderResult(*_arrays(seen, spec, len(together)), together, np.concatenate(contents))
     unnamed = _unnamed(site, names, [column.asked.name for column in seen])
-    refusal = _refusal(site, spec) if no_table_of(seen) else []
+    refusal = [] if len(there) == len(seen) else _refusal(site, spec, filled)
     lines = [*refusal, *_lines(seen), *_line_of_columns(unnamed)]
-    return Tolerated(examples, seen, _that_runs_may_name(site, unnamed), lines)
+    return Tolerated(examples, seen, _that_runs_may_name(site, unnamed), lines, bool(refusal))
 
 
-def no_table_of(seen: Sequence[Seen]) -> bool:
-    """Whether none of the columns of examples is there, or one that is to be predicted is not."""
-    there = [column.asked.predicted for column in seen if column.state != LACKS]
-    return False not in there or there.count(True) < sum(column.asked.predicted for column in seen)
-
-
-def _refusal(site: SiteData, spec: Spec) -> list[str]:
+def _refusal(site: SiteData, spec: Spec, filled: Collection[str]) -> list[str]:
     """Why a run does not read this table, in the words of the run."""
     wanted = [*table_file.inputs_of(spec), *spec.reading.targets]
     try:
@@ -112,6 +108,11 @@ def _refusal(site: SiteData, spec: Spec) -> list[str]:
         next(table_file.rows_of(site, wanted, ()), None)
     except (ConfigError, DataError) as error:
         return [f"a run cannot read this table: {error}"]
+    for name in wanted:
+        if site.form.of(name).absent and (name in filled or name in spec.reading.targets):
+            then = "" if name in spec.reading.targets else "; task.missing can say what takes their place"
+            said = f"the data file says that column {quoted(name)} is absent, and the run needs its values{then}"
+            return [f"a run cannot read this table: {said}"]
     return []
 
 

@@ -38,19 +38,24 @@ def read(path: Path, columns: Sequence[str], form: FileForm = COMMON) -> Iterato
             if len(row) != len(names):
                 raise DataError(
                     f"{path}, line {line} has {counted(len(row), 'cell')}, but the header has "
-                    f"{counted(len(names), 'column')}{_of_separator(row, len(names), form)}"
+                    f"{counted(len(names), 'column')}{_of_separator(row, names, form)}"
                 )
         cells = {name: [row[at] for _, row in chunk] for name, at in zip(columns, wanted, strict=True)}
         yield Rows(path, "line", [line for line, _ in chunk], cells, [digests.of(row) for _, row in chunk])
 
 
-def _of_separator(row: Sequence[str], columns: int, form: FileForm) -> str:
-    """What to add about a row that is not divided, if another separator would divide it into so many cells."""
+def _of_separator(row: Sequence[str], names: Sequence[str], form: FileForm) -> str:
+    """What to add about a row, or a header, that is not divided, if another separator would divide it."""
+    others = [mark for mark in SEPARATORS if mark != form.separator]
+    if len(names) == 1 and (other := next((mark for mark in others if mark in names[0]), None)):
+        decimal = f', and decimal = "{COMMA}" if its numbers are as 1{COMMA}5' if form.separator == COMMA else ""
+        return (
+            f"; its header has no {form.separator!r} but {other!r}: write separator = {toml(other)}{decimal} in "
+            "[file] of the data file"
+        )
     if len(row) > 1:
         return ""
-    fits = next(
-        (mark for mark in SEPARATORS if mark != form.separator and row[0].count(mark) + 1 == columns), None
-    )
+    fits = next((mark for mark in others if row[0].count(mark) + 1 == len(names)), None)
     if fits is None:
         return f"; the separator is {form.separator!r}: if it is another one, say so in [file] of the data file"
     return (

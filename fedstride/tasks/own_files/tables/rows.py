@@ -96,8 +96,8 @@ def _missing(source: Path, columns: Sequence[str], name: str, then: str) -> Data
             hint = hint.replace("separate columns by commas, or write", "remove separator there, or write")
         then = ""
     return DataError(
-        f"{source} has no column {quoted(name)}{hint}; its columns are {quoted(', '.join(columns), 200)}, and the "
-        f"task chooses them by name{then}"
+        f"{source} has no column {quoted(name)}{hint}{then}; its columns are {quoted(', '.join(columns), 200)}, "
+        "and the task chooses them by name"
     )
 
 

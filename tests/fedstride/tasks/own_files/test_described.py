@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError, DataError
 from fedstride.tasks.data_toml.dictionary_file import read_columns
+from fedstride.tasks.data_toml.file_form import ColumnInFile, FileForm
 from fedstride.tasks.data_toml.site import SiteData, read_site
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.own_files import column_statistics
@@ -213,6 +214,11 @@ def test_empty_cells_that_a_run_refuses_are_cells_that_cannot_be_read(
         ("age,sex,crp,ill\n", "no rows"),
         ("", "empty"),
         ("age,sex,crp,ill\n1,f,2\n", "3 cells"),
+        (
+            "age;sex;crp;ill\n1,5;f;2,5;no\n",
+            "has 3 cells, but the header has 1 column; its header has no ',' but ';': write separator = \";\", and "
+            'decimal = "," if its numbers are as 1,5 in ',
+        ),
         ("age,age,sex,crp,ill\n1,1,f,2,no\n", "2 columns"),
     ],
 )
@@ -286,8 +292,31 @@ def test_of_a_table_without_a_header_no_cell_leaves_the_site(tmp_path: Path, tex
     assert not any(cell in left for cell in ("P0", "1949", "divers", "0,78", ";"))
 
 
-def test_a_table_without_some_columns_of_examples_can_be_read(tmp_path: Path) -> None:
-    assert said(tmp_path / "x.csv", rows().drop(columns=["age", "sex"])).description.readable
+@pytest.mark.parametrize("rule", ["error", "mean"])
+@pytest.mark.parametrize("column", ["age", "sex", "crp"])
+def test_a_table_without_a_column_is_read_if_the_site_says_so_and_the_run_fills_it(
+    tmp_path: Path, column: str, rule: str
+) -> None:
+    table = rows().drop(columns=column)
+    spec = replace(SPEC, reading=replace(SPEC.reading, missing=rule))
+    unsaid = said(tmp_path / "x.csv", table, spec)
+    assert not unsaid.description.readable
+    assert [each.state for each in unsaid.description.columns].count(LACKS) == 1
+    assert any(each.startswith("a run cannot read") and f"'{column}'" in each for each in unsaid.lines)
+    absent = FileForm(columns={column: ColumnInFile(absent=True)})
+    found = said(tmp_path / "x.csv", table, spec, form=absent)
+    assert found.description.readable is (rule == "mean")
+    told = [line for line in found.lines if line.startswith("a run cannot read this table: the data file says")]
+    assert len(told) == (rule == "error") and all(f"'{column}' is absent" in line for line in told)
+
+
+def test_a_run_refuses_what_it_is_said_to_refuse(tmp_path: Path) -> None:
+    """Each table without a column, by the description and by the reader of a run."""
+    for column in ("age", "sex", "crp", "ill"):
+        path = tmp_path / f"{column}.csv"
+        assert not said(path, rows().drop(columns=column)).description.readable
+        with pytest.raises(DataError, match=f"has no column '{column}'"):
+            examples_in(SiteData(path), files(SiteData(path), SPEC), SPEC)
 
 
 def test_columns_that_the_data_file_does_not_name_are_not_counted(tmp_path: Path) -> None:
