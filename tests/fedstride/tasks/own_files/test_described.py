@@ -216,8 +216,8 @@ def test_empty_cells_that_a_run_refuses_are_cells_that_cannot_be_read(
         ("age,sex,crp,ill\n1,f,2\n", "3 cells"),
         (
             "age;sex;crp;ill\n1,5;f;2,5;no\n",
-            "has 3 cells, but the header has 1 column; its header has no ',' but ';': write separator = \";\", and "
-            'decimal = "," if its numbers are as 1,5 in ',
+            "has 3 cells, but the header has 1 column; its header has no ',' but ';': "
+            'write separator = ";", and decimal = "," if its numbers are as 1,5 in ',
         ),
         ("age,age,sex,crp,ill\n1,1,f,2,no\n", "2 columns"),
     ],
