@@ -53,8 +53,11 @@ IDLE = (0.03, 3.0)
 RUNS = 8
 """Runs that are remembered, with their apps."""
 
+OVERRIDES = "overrides"
+"""The key of a run's configuration under which `fedstride submit` sends all overrides, in one text."""
+
 MOST_KEY, MOST_VALUE, MOST_OVERRIDES = 60, 200, 800
-"""Characters of an override's key and value, and of all, in the log."""
+"""Characters of another key and its value, and of all, in the log."""
 
 STATES = 2**30
 """Bytes of the states of clients that are remembered."""
@@ -317,7 +320,8 @@ def _written(overrides: Mapping[str, Any]) -> str:
     """
     whole = json.dumps(dict(overrides), sort_keys=True)
     cut = {
-        key[:MOST_KEY]: value[:MOST_VALUE] if isinstance(value, str) else value for key, value in overrides.items()
+        key[:MOST_KEY]: value[:MOST_VALUE] if isinstance(value, str) and key != OVERRIDES else value
+        for key, value in overrides.items()
     }
     text = json.dumps(cut, sort_keys=True)
     if text == whole and len(text) <= MOST_OVERRIDES:

@@ -15,7 +15,7 @@ Adam has the betas 0.5 and 0.999 and epsilon 1e-8; its rate is halved every 20 e
 drawn from (seed, "fedlaw", round, epoch). x and g are forgotten after the round.
 
 BatchNorm: the network is in train mode, so its buffers are those of D. They begin as they were sent, and the
-result has them as they are at the end: the clients' buffers are not used (B-29). This module knows no network: it
+result has them as they are at the end: the clients' buffers are not used. This module knows no network: it
 gets `Proxy`, which has one.
 """
 

@@ -69,7 +69,7 @@ def aggregate(
     m = len(models)
     kappa = cosines(sent, models)
     factors: dict[str, list[float]] = {}
-    kept: dict[str, float] = {}  # w^ = kept w + sum_k factor (w_k - w), so that w_k = w gives w exactly
+    kept: dict[str, float] = {}  # w^ = kept w + sum_k factor (w_k - w): w_k = w gives w, up to rounding
     for name, kappas in kappa.items():
         whole = total(kappas) if normalised else float(m)
         factors[name] = [k / whole for k in kappas] if whole > NO_DIRECTION else [0.0] * m

@@ -7,7 +7,7 @@ AdaDecay (Nakamura, Hong, IEEE Access 2019), over each array l:
     theta_j = 2 / (1 + exp(-alpha r_j)) = 1 + tanh(alpha r_j / 2)                    (AY2)
     w' = w^ - lambda theta * w                                                       (AY3)
 
-AWD (Ghiasi et al., NeurIPS 2023), over all parameters together:
+AWD (Ghiasi et al., NeurIPS 2023), over all arrays together that a client changed:
     lambda = strength ||G|| / ||w||;  0 if ||w|| < 1e-12                             (AW1)
     smoothed <- 0.1 smoothed + 0.9 lambda                                            (AW2)
     w' = w^ - smoothed w                                                             (AW3)

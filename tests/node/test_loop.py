@@ -470,6 +470,21 @@ def test_overrides_in_the_log_do_not_look_like_others(site: Site, link: MemoryLi
     assert '"lr": "0.1 privacy=central", "secret": "path"' in text and text.endswith(f"{whole})")
 
 
+def test_the_log_has_all_columns_that_a_run_names(site: Site, link: MemoryLink) -> None:
+    """The overrides are one text, in which the columns may come last."""
+    columns = ",".join(f"laboratory_value_{number}" for number in range(25))
+    given = f"task=own_table model=mlp task.columns=[{columns}]"
+    link.runs[RUN] = AnnouncedRun(RUN, SERIES, sha(BUNDLE), {"overrides": given, "signature": "x" * 900})
+    link.deliver()
+    site.step()
+    assert given in read(site.log).rows[0]["overrides"]
+    link.runs[RUN] = AnnouncedRun(RUN, SERIES, sha(BUNDLE), {"overrides": given * 3})
+    link.deliver()
+    site.step()
+    cut = read(site.log).rows[-2]["overrides"]
+    assert len(cut) < 1000 and "SHA-256 of the whole" in cut
+
+
 def test_of_several_values_the_log_has_all(site: Site, link: MemoryLink) -> None:
     link.deliver(a=ConfigRecord({wire.PRIVACY: "none"}), b=ConfigRecord({wire.PRIVACY: "central"}))
     site.step()
