@@ -34,7 +34,7 @@ LAB_MAY_IMPORT = {  # packages of lab/, and modules beside them; lab/cli may imp
     "papers": {"results"},
     "prediction": set(),
     "comparison": {"results", "engine", "prediction"},
-    "python": {"results", "engine", "plots", "prediction", "comparison", "terminal"},
+    "python": {"attacks", "results", "engine", "plots", "prediction", "comparison", "terminal"},
     "flower": {"results", "engine", "terminal"},
     "report": {"results", "engine", "plots", "papers"},
     "sites": {"results", "report"},
