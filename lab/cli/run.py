@@ -88,9 +88,13 @@ def run(
     if dry_run or not quiet:
         say(console, title(config))
     if dry_run:
-        for note in preparation.prepare(config).notes:
+        from ..engine.engine import check_files
+
+        prepared = preparation.prepare(config)
+        for note in prepared.notes:
             say(console, f"note: {note}")
         check_name(config)
+        check_files(prepared.config)
         return
     train(config, console, compare=compare, quiet=quiet)
 

@@ -16,7 +16,7 @@ import torch
 from flwr.clientapp import ClientApp
 
 from client_app.registry import OBJECTIVES, RULES
-from fedstride.errors import ConfigError, RunError, require
+from fedstride.errors import ConfigError, DataError, RunError, require
 from fedstride.processes.cores import cores
 from fedstride.tasks.models import numerics
 from fedstride.tasks.spec import Spec
@@ -107,10 +107,9 @@ def engine(app: ClientApp, prepared: Prepared, workers: int | None = None) -> It
     """The engine of a prepared run, and of others with the same task, network and test set.
 
     `workers`: how many, if the configuration does not say it; by default `places`. Use it in the main thread,
-    before the process has other threads. At its end all workers end. Raises ConfigError if the data of a run
-    that is resumed are not where they were.
+    before the process has other threads. At its end all workers end. Raises the errors of `check_files`.
     """
-    _check_files(prepared.config)
+    check_files(prepared.config)
     garbage_collection.done()
     with ExitStack() as stack:
         yield _opened(stack, app, prepared, workers)
@@ -216,13 +215,24 @@ def files_of(config: Config) -> list[str]:
     return [str(Path(file).expanduser().resolve()) for file in files]
 
 
-def _check_files(config: Config) -> None:
-    """Refuse to resume a run whose files have been moved. Those of a new run are the clients' to refuse."""
-    missing = [file for file in getattr(config.partition, "files", None) or [] if not Path(file).exists()]
-    if config.resume is not None and missing:
+def check_files(config: Config) -> None:
+    """Refuse a run whose files are not on this machine; on a Ray cluster they may be on other machines.
+
+    Raises DataError, of a run that is resumed ConfigError: it can name its files where they are now.
+    """
+    files = getattr(config.partition, "files", None) or []
+    missing = [file for file in files if not Path(file).expanduser().exists()]
+    if not missing:
+        return
+    if config.resume is not None:
         raise ConfigError(
             f"{missing[0]}, the data of a client of the resumed run, does not exist: name all files where they "
             "are now, as in partition.files=[a.csv,b.csv]"
+        )
+    if config.engine != "ray":
+        raise DataError(
+            f"partition.files: {missing[0]} does not exist; name the table, the folder or the data file (*.toml) "
+            "of each client, as in partition.files=[a.csv,b.csv]"
         )
 
 

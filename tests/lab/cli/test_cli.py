@@ -221,6 +221,19 @@ def test_a_dry_run_refuses_what_the_run_refuses(call, tmp_path: Path, wrong: str
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
+def test_a_file_that_does_not_exist_is_refused_before_anything_is_made(call, tmp_path: Path) -> None:
+    task = (
+        "task=own_table task.target=ill task.columns=[age] task.classes=[no,yes] model=mlp partition=own clients=2"
+    )
+    given = (f"out={tmp_path / 'runs'}", *task.split(), f"partition.files=[{tmp_path / 'nowhere.csv'},b.csv]")
+    for command in (["run", "--dry-run"], ["run"]):
+        code, _, err = call(*command, *given)
+        assert code == 1 and err.startswith(
+            f"error: partition.files: {tmp_path / 'nowhere.csv'} does not exist; name"
+        )
+        assert len(err.splitlines()) == 1 and not (tmp_path / "runs").exists()
+
+
 @pytest.mark.slow
 def test_a_dry_run_starts_nothing(call, tmp_path: Path) -> None:
     code, out, err = call("run", "--dry-run", f"out={tmp_path}")
