@@ -38,6 +38,9 @@ MOST_BYTES = 4 * MOST_CHARACTERS
 MOST_SHOWN = 300
 """Characters of a name, or of a line."""
 
+GOES_ON = "  ... "
+"""How a line begins that goes on with a value."""
+
 WAITS, APPROVED = ".waits", ".approved"
 
 NAMED = ("task.name", "reading.columns", "reading.targets", "task.metrics", wire.HOLDOUT, wire.PRIVACY)
@@ -199,10 +202,10 @@ def _with_forms(said: Said) -> str:
 
 
 def _whole(text: str) -> Iterator[str]:
-    """Lines with all of a text, so that nobody approves what was cut off."""
+    """Lines with all of a text: nobody approves what was cut off. Only the first one looks like a first one."""
     yield text[:MOST_SHOWN]
     for start in range(MOST_SHOWN, len(text), MOST_SHOWN):
-        yield f"    {text[start : start + MOST_SHOWN]}"
+        yield f"{GOES_ON}{text[start : start + MOST_SHOWN]}"
 
 
 def _compared(terms: Terms, before: Terms | None) -> str:

@@ -669,10 +669,17 @@ def test_a_person_reads_all_of_a_long_value(tmp_path: Path) -> None:
     columns = [f"laboratory_value_{number:03}" for number in range(60)]
     lines = read_by_a_person(tmp_path, form_with("training", "train", **{"reading.columns": columns}))
     first = next(number for number, line in enumerate(lines) if line.startswith("  'reading.columns' = "))
-    after = next(number for number in range(first + 1, len(lines)) if not lines[number].startswith("    "))
-    shown = lines[first] + "".join(line.removeprefix("    ") for line in lines[first + 1 : after])
+    after = next(number for number in range(first + 1, len(lines)) if not lines[number].startswith("  ... "))
+    shown = lines[first] + "".join(line.removeprefix("  ... ") for line in lines[first + 1 : after])
     assert shown == f"  'reading.columns' = {columns}"
     assert after > first + 2 and max(map(len, lines)) < 500
+
+
+@pytest.mark.parametrize("before", range(270, 300))
+def test_a_long_value_does_not_look_like_another_setting(tmp_path: Path, before: int) -> None:
+    forged = "x" * before + "  'holdout' = 0.2"
+    lines = read_by_a_person(tmp_path, form_with("training", "train", **{"a.text": forged, "holdout": 0.0}))
+    assert [line for line in lines if line.lstrip().startswith("'holdout'")] == ["  'holdout' = 0.0"]
 
 
 # ---------------------------------------------------------------- the loop of a node
