@@ -53,9 +53,6 @@ IDLE = (0.03, 3.0)
 RUNS = 8
 """Runs that are remembered, with their apps."""
 
-OVERRIDES = "overrides"
-"""The key of a run's configuration under which `fedstride submit` sends all overrides, in one text."""
-
 MOST_KEY, MOST_VALUE, MOST_OVERRIDES = 60, 200, 800
 """Characters of another key and its value, and of all, in the log."""
 
@@ -320,7 +317,7 @@ def _written(overrides: Mapping[str, Any]) -> str:
     """
     whole = json.dumps(dict(overrides), sort_keys=True)
     cut = {
-        key[:MOST_KEY]: value[:MOST_VALUE] if isinstance(value, str) and key != OVERRIDES else value
+        key[:MOST_KEY]: value[:MOST_VALUE] if isinstance(value, str) and key != wire.OVERRIDES else value
         for key, value in overrides.items()
     }
     text = json.dumps(cut, sort_keys=True)

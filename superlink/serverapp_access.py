@@ -17,6 +17,7 @@ from typing import Any
 
 from confinement import support
 from fedstride.errors import ConfigError, unknown
+from fedstride.messages import wire
 from fedstride.plain_numbers import is_whole
 
 RUNS, MODELS = "runs", "models"
@@ -151,7 +152,7 @@ def _remove(folder: Path) -> None:
 def settings(config: Mapping[str, Any]) -> dict[str, str]:
     """The settings of a run as submitted that name files here; the last of several applies."""
     try:
-        overrides = shlex.split(str(config.get("overrides", "")))
+        overrides = shlex.split(str(config.get(wire.OVERRIDES, "")))
     except ValueError:  # the ServerApp refuses it
         overrides = []
     named = {key: str(config[key]) for key in NAMING if config.get(key)}

@@ -30,7 +30,7 @@ class Half(Method):
 
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
         """Report a_k."""
-        factors = [rate / job.lr for rate in result.rates]
+        factors = [rate / job.lr if job.lr else 1.0 for rate in result.rates]
         mu = 0.0 if plan.pull is None else plan.pull.strength
         a = effective_steps(factors, momentum=job.client.momentum, pull=job.lr * mu)
         return Returned(metrics={"fednova/a": a}), {}

@@ -39,10 +39,10 @@ class Half(Method):
     @torch.no_grad()
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
         """Return c_k+ or delta_k, and keep c_k+."""
-        after = []
+        after, rates = [], result.rate_sum
         parts = zip(job.parameters.values(), self.start, self.control, self.own, strict=True)
         for i, (w, start, c, c_k) in enumerate(parts):
-            H = result.rate_sum * plan.neuron_factors.get(i, torch.ones((), device=w.device)).double()
+            H = rates * plan.neuron_factors.get(i, torch.ones((), device=w.device)).double()
             new = c_k.double() - c.double() + (start.double() - w.double()) / H
             # Rounded before the difference is taken: the server's c must be the mean of the values clients keep.
             after.append(torch.where(H == 0.0, c_k, new.to(w.dtype)))

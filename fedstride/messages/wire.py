@@ -116,6 +116,7 @@ NAME: Final = "name"  # str: the node's name, of the form that `node_names.py` d
 # ConfigRecord of the reply to a QUERY (the roll call): client id, number of examples, device, versions
 ROLL_CALL: Final = "roll-call"
 
+OVERRIDES: Final = "overrides"  # key of the run config: all overrides that were submitted, in one text
 SUBMISSION: Final = "submission"  # key of the run config: who submitted the run, and a random word that marks it
 
 CLIENT_STATES: Final = "clients"

@@ -237,7 +237,7 @@ def sweep(
         for number, job in enumerate(planned.jobs, start=1):
             say(console, f"[{number}/{len(planned.jobs)}] fedstride run {shlex.join(job.overrides)}")
     else:
-        planned = checked(planned)
+        planned = checked(planned, here=on == "local")
     for note in planned.notes:
         say(console, f"note: {note}")
     if dry_run:

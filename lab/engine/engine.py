@@ -218,10 +218,10 @@ def files_of(config: Config) -> list[str]:
 def check_files(config: Config) -> None:
     """Refuse a run whose files are not on this machine; on a Ray cluster they may be on other machines.
 
-    Raises DataError, of a run that is resumed ConfigError: it can name its files where they are now.
+    Raises DataError, of a run that is resumed ConfigError: it can name its files where they are now; and the error
+    of `files_of`.
     """
-    files = getattr(config.partition, "files", None) or []
-    missing = [file for file in files if not Path(file).expanduser().exists()]
+    missing = [file for file in files_of(config) if not Path(file).exists()]
     if not missing:
         return
     if config.resume is not None:

@@ -239,21 +239,25 @@ def _renamed(job: PlannedRun) -> PlannedRun:
     return replace(job, text=to_yaml(replace(config, name=folder_name(f"{config.name}-{end}"))))
 
 
-def checked(sweep: Sweep) -> Sweep:
+def checked(sweep: Sweep, *, here: bool = True) -> Sweep:
     """Build what each run needs, before the first starts; the runs that remain.
 
-    Data and partitions are then in the cache, and in the memory that the workers share. Raises the error of the
+    `here`: the runs will be on this machine, where the files of `partition=own` must be then. Data and partitions
+    are in the cache after it, and in the memory that the workers share. Raises the error of the
     first invalid run, with its overrides; a run of `method=all` is left out instead.
     """
     from server_app import preparation
 
     from .begun_runs import going_on
+    from .engine import check_files
 
     jobs, left, notes = [], list(sweep.left), list(sweep.on_data)
     for job in sweep.jobs:
         try:
             job = going_on(job)
             notes += preparation.prepare(job.config).notes
+            if here:
+                check_files(job.config)
             jobs.append(job)
         except FedstrideError as error:
             if job.optional is None:

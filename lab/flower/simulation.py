@@ -102,7 +102,7 @@ def _run(
             "nodes": config.clients,
             "gpus": _gpus(config),
             "config": {
-                "overrides": shlex.join(override.text for override in _overrides(config, overrides, folder))
+                wire.OVERRIDES: shlex.join(override.text for override in _overrides(config, overrides, folder))
             },
         }
         return _follow(order, _environment(home, folder, config), folder, config.headline, show, verbose)

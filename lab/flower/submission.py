@@ -66,7 +66,7 @@ def submit(
         except ValueError as error:
             raise ConfigError(f"the app cannot be bundled: {error}") from error
     config = {
-        "overrides": shlex.join(override.text for override in with_parts(given, named)),
+        wire.OVERRIDES: shlex.join(override.text for override in with_parts(given, named)),
         wire.SUBMISSION: mark,
     }
     if describes:

@@ -163,7 +163,7 @@ def _listed(run: KnownRun) -> Listed:
         details=run.details,
         since=_local(run.submitted),
         until=_local(run.ended),
-        overrides=str(run.config.get("overrides", "")),
+        overrides=str(run.config.get(wire.OVERRIDES, "")),
         submission=str(run.config.get(wire.SUBMISSION, "")),
     )
 

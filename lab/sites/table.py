@@ -31,7 +31,7 @@ def grid(said: Answers, asked: Sequence[DescribedColumn]) -> Grid:
 
 
 def rows_of(said: Description | None) -> tuple[str, str]:
-    """How many rows a site has, and whether all their cells can be read."""
+    """How many rows a site has, and whether a run can read all of them."""
     if said is None:
         return "no answer", "no"
     return (f"below {said.min_rows}", "") if said.few else (str(said.rows), "yes" if said.readable else "no")

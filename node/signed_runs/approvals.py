@@ -36,7 +36,10 @@ MOST_WAITING = 100
 
 MOST_BYTES = 4 * MOST_CHARACTERS
 MOST_SHOWN = 300
-"""Characters of a name, or of a line."""
+"""Characters of a name."""
+
+MOST_LINE = 76
+"""Characters of a line of a value, so that a narrow terminal does not divide it."""
 
 GOES_ON = "  ... "
 """How a line begins that goes on with a value."""
@@ -203,9 +206,10 @@ def _with_forms(said: Said) -> str:
 
 def _whole(text: str) -> Iterator[str]:
     """Lines with all of a text: nobody approves what was cut off. Only the first one looks like a first one."""
-    yield text[:MOST_SHOWN]
-    for start in range(MOST_SHOWN, len(text), MOST_SHOWN):
-        yield f"{GOES_ON}{text[start : start + MOST_SHOWN]}"
+    yield text[:MOST_LINE]
+    more = MOST_LINE - len(GOES_ON)
+    for start in range(MOST_LINE, len(text), more):
+        yield f"{GOES_ON}{text[start : start + more]}"
 
 
 def _compared(terms: Terms, before: Terms | None) -> str:

@@ -33,7 +33,7 @@ def node_approve(
     asking = find(folder, number)
     for line in in_words(folder, asking):
         typer.echo(line)
-    if not yes and not typer.confirm("May the node answer this run?"):
+    if not yes and not typer.confirm(f"May the node answer this run of {asking.signer!r} ({asking.id})?"):
         typer.echo("not approved")
         raise typer.Exit(1)
     approve(folder, asking)

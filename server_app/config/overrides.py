@@ -149,14 +149,18 @@ def overrides_of(run_config: Mapping[str, Any]) -> list[Override]:
     Raises ConfigError for an unknown key, for a number in place of text, of which TOML does not keep how it was
     typed, and if `overrides` is not a string.
     """
-    allowed = [*GROUPS, *(key for key in fields_of(Config) if key not in ("experiment", "presets")), "overrides"]
+    allowed = [
+        *GROUPS,
+        *(key for key in fields_of(Config) if key not in ("experiment", "presets")),
+        wire.OVERRIDES,
+    ]
     run_config = {key: value for key, value in run_config.items() if key not in NO_SETTINGS}
     for key in run_config:
         if key not in allowed:
             raise unknown("run-config key", key, allowed)
-    named = sorted((key for key in run_config if key != "overrides"), key=allowed.index)
+    named = sorted((key for key in run_config if key != wire.OVERRIDES), key=allowed.index)
     given = [_from_toml(key, run_config[key]) for key in named if run_config[key] not in ("", None)]
-    extra = run_config.get("overrides", "")
+    extra = run_config.get(wire.OVERRIDES, "")
     if not isinstance(extra, str):
         raise ConfigError(
             f"overrides = {extra!r} is not allowed: it must be a string of Hydra overrides, "

@@ -114,7 +114,8 @@ class Told:
 class Description:
     """What a site says: that it has fewer than `min_rows` rows, or the rest.
 
-    `readable`: whether every cell could be read. `unnamed`: columns of the site that the message does not name.
+    `readable`: whether a run can read the table and all of its cells. `unnamed`: columns of the site that the
+    message does not name.
     """
 
     min_rows: int

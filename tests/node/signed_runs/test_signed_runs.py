@@ -45,8 +45,8 @@ from node.policy.file_access import owner_of
 from node.policy.permission import PolicyTerms as TermsOfSite
 from node.policy.policy_file import Policy
 from node.processes.frames import Request
+from node.signed_runs.approvals import GOES_ON, Approvals, Asking, approve, find, in_words, waiting
 from node.signed_runs.approvals import ApprovalBasis as SiteOfData
-from node.signed_runs.approvals import Approvals, Asking, approve, find, in_words, waiting
 from node.signed_runs.ledger import Ledger
 from node.signed_runs.message_checks import SignedRuns
 
@@ -570,8 +570,13 @@ def form_with(name: str, kind: str, varies: Mapping[str, Varies] = {}, **fixed: 
     return MessageForm(name, kind, {wire.RUN: WORD, **fixed}, varies, {})
 
 
-def read_by_a_person(folder: Path, *forms: MessageForm) -> list[str]:
+def shown_to_a_person(folder: Path, *forms: MessageForm) -> list[str]:
     return list(in_words(folder, Asking("study", signer_of(KEY).id, terms_of(forms).body(), "")))
+
+
+def read_by_a_person(folder: Path, *forms: MessageForm) -> list[str]:
+    """What is shown, each setting on one line."""
+    return "\n".join(shown_to_a_person(folder, *forms)).replace(f"\n{GOES_ON}", "").split("\n")
 
 
 def test_a_person_reads_each_value_that_any_message_has(tmp_path: Path) -> None:
@@ -668,18 +673,15 @@ def test_a_person_reads_all_of_a_long_value(tmp_path: Path) -> None:
     """The last of many columns is as important as the first."""
     columns = [f"laboratory_value_{number:03}" for number in range(60)]
     lines = read_by_a_person(tmp_path, form_with("training", "train", **{"reading.columns": columns}))
-    first = next(number for number, line in enumerate(lines) if line.startswith("  'reading.columns' = "))
-    after = next(number for number in range(first + 1, len(lines)) if not lines[number].startswith("  ... "))
-    shown = lines[first] + "".join(line.removeprefix("  ... ") for line in lines[first + 1 : after])
-    assert shown == f"  'reading.columns' = {columns}"
-    assert after > first + 2 and max(map(len, lines)) < 500
+    assert f"  'reading.columns' = {columns}" in lines
 
 
-@pytest.mark.parametrize("before", range(270, 300))
+@pytest.mark.parametrize("before", [*range(40, 80), *range(110, 150)])
 def test_a_long_value_does_not_look_like_another_setting(tmp_path: Path, before: int) -> None:
     forged = "x" * before + "  'holdout' = 0.2"
-    lines = read_by_a_person(tmp_path, form_with("training", "train", **{"a.text": forged, "holdout": 0.0}))
+    lines = shown_to_a_person(tmp_path, form_with("training", "train", **{"a.text": forged, "holdout": 0.0}))
     assert [line for line in lines if line.lstrip().startswith("'holdout'")] == ["  'holdout' = 0.0"]
+    assert max(len(line) for line in lines if line.startswith("  ")) <= 79
 
 
 # ---------------------------------------------------------------- the loop of a node
