@@ -42,7 +42,7 @@ MOST_LINE = 76
 """Characters of a line of a value, so that a narrow terminal does not divide it."""
 
 GOES_ON = "  ... "
-"""How a line begins that goes on with a value."""
+"""The start of each line that continues a value."""
 
 WAITS, APPROVED = ".waits", ".approved"
 
@@ -205,7 +205,7 @@ def _with_forms(said: Said) -> str:
 
 
 def _whole(text: str) -> Iterator[str]:
-    """Lines with all of a text: nobody approves what was cut off. Only the first one looks like a first one."""
+    """Lines with all of a text: nobody approves what was cut off. Each line but the first starts with GOES_ON."""
     yield text[:MOST_LINE]
     more = MOST_LINE - len(GOES_ON)
     for start in range(MOST_LINE, len(text), more):

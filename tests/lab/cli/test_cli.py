@@ -232,6 +232,9 @@ def test_a_file_that_does_not_exist_is_refused_before_anything_is_made(call, tmp
             f"error: partition.files: {tmp_path / 'nowhere.csv'} does not exist; name"
         )
         assert len(err.splitlines()) == 1 and not (tmp_path / "runs").exists()
+    code, _, err = call("run", "-m", *given, "seed=1,2")  # before the first run of a sweep, too
+    assert code == 1 and f"partition.files: {tmp_path / 'nowhere.csv'} does not exist; name" in err
+    assert not list(tmp_path.rglob("status.json")) and not list(tmp_path.rglob("metrics.jsonl"))
 
 
 @pytest.mark.slow
