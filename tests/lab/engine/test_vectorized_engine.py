@@ -11,7 +11,7 @@ from safetensors.numpy import load
 
 from client_app.app import app
 from fedstride.arrays.on_device import TensorArray
-from fedstride.errors import ConfigError
+from fedstride.errors import ConfigError, DataError
 from lab.engine.engine import Vectorized, engine
 from lab.results.run_folders import load as load_run
 from server_app import preparation
@@ -165,11 +165,8 @@ def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_data_that_are_not_here_are_refused(tmp_path: Path) -> None:
-    found, _ = desk(tmp_path, "task=own_table", "task.columns=[a]", "task.target=b", "task.classes=[x,y]",
-                    "partition=own", "model=mlp")  # fmt: skip
-    prepared = preparation.prepare(
-        compose(["clients=3", "task=own_table", "task.columns=[a]", "task.target=b", "task.classes=[x,y]",
-                 "partition=own", "model=mlp"])
-    )  # fmt: skip
+    table = ["task=own_table", "task.columns=[a]", "task.target=b", "task.classes=[x,y]", "model=mlp"]
     with pytest.raises(ConfigError, match=r"partition\.files"):
-        found.grid(prepared)  # type: ignore[attr-defined]
+        desk(tmp_path, *table, "partition=own")
+    with pytest.raises(DataError, match=r"partition\.files: .*a\.csv does not exist"):
+        desk(tmp_path, *table, "partition=own", f"partition.files=['{tmp_path}/a.csv','{tmp_path}/b.csv','c.csv']")
