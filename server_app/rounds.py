@@ -179,17 +179,22 @@ class Federation:
         row |= self._decision(len(asked.messages), cohort, evaluation)
         row |= {key: sum(client[key] for client in clients) for key in ("bytes/down", "bytes/up")}
         self.progress.closed(clients, row.get(self.config.headline))
-        now = {} if model is None else dict.fromkeys(used, server_round)
         return Round(
             server_round,
             current,
             row | seconds,
             clients,
-            accepted={**last.accepted, **now},
+            accepted={**last.accepted, **({} if model is None else self._taken_in(server_round))},
             owners=self.roster.owners,
             statistics=self.statistics,
             changed=model is not None,
         )
+
+    def _taken_in(self, server_round: int) -> dict[int, int]:
+        """The round, for each client whose reply the rule saw; a client keeps its state of such a round alone."""
+        admitted = self.strategy.last_admitted
+        assert admitted is not None
+        return {self.roster.client_of(reply.node_id): server_round for reply in admitted.replies}
 
     def _train(self, server_round: int, last: Round, nodes: Sequence[int]) -> _Asked:
         """Ask the nodes to train; their replies, in the order of `nodes`."""

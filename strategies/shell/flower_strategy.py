@@ -38,9 +38,9 @@ from .stack import Act, Metrics, Stack, StackPart
 class Shell(StackPart, Strategy):
     """The Flower Strategy of a stack of parts, of which the first is this object itself.
 
-    `last_cohort` and `last_evaluation` are the replies to the last training and the last evaluation; the former is
-    None while the next training is under way. `learnt` is what the screening knows of lengths
-    (`replies/update_lengths.py`).
+    `last_cohort` and `last_evaluation` are the valid replies to the last training and the last evaluation; the
+    former is None while the next training is under way. `last_admitted` is what the core saw of `last_cohort`: an
+    act may leave replies out. `learnt` is what the screening knows of lengths (`replies/update_lengths.py`).
     """
 
     screening: Screening
@@ -48,6 +48,7 @@ class Shell(StackPart, Strategy):
     weighted_by_key: str
     configrecord_key: str
     last_cohort: Cohort | None
+    last_admitted: Cohort | None
     last_evaluation: Cohort | None
     learnt: Mapping[str, float]
     stack: Stack
@@ -75,7 +76,7 @@ class Shell(StackPart, Strategy):
             self._forget()
             for part in self.stack.parts:
                 part.reset_state()
-        self.last_cohort = None  # the clients' models need no memory during the next training
+        self.last_cohort = self.last_admitted = None  # the models need no memory during the next training
         config = ConfigRecord(dict(config))
         for act in self.stack.acts:
             config = act.extend(config)
@@ -122,6 +123,7 @@ class Shell(StackPart, Strategy):
         if len(cohort) < self.screening.quorum:
             return None, cohort.counts()
         cohorts, admitted = self._admitted(cohort)
+        self.last_admitted = cohorts[-1]
         before = [part.state for part in self.stack.parts]
         model, metrics = self._computed(server_round, cohort, cohorts[-1])
         for act, seen, diagnostics in reversed(list(zip(self.stack.acts, cohorts, admitted, strict=False))):
@@ -260,7 +262,7 @@ class Shell(StackPart, Strategy):
 
     def _forget(self) -> None:
         """Begin a new run: nothing is learnt, and everything is logged again."""
-        self.last_cohort = None
+        self.last_cohort = self.last_admitted = None
         self.last_evaluation = None
         self.learnt = {}
         self._warned: set[str] = set()

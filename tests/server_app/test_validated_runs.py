@@ -17,6 +17,7 @@ from fedstride.tasks.models.tensors import Examples, load_arrays
 from server_app import preparation
 from server_app.config.compose import compose
 from server_app.evaluation.proxy_set import proxy_of
+from server_app.rounds import Round
 
 USES = ("strategy=fedavg+validated", "task.proxy=test")
 ATTACK = ("attack=scaled", "attack.factor=-2", "attack.clients=1", "partition.alpha=0.5")
@@ -50,6 +51,34 @@ def test_an_attack_within_the_bounds_is_left_out(tmp_path: Path) -> None:
     assert held["screening/rejected"] == 0 and held["validated/left_out"] >= 1
     assert held["validated/examples"] == 200 and "validated/loss" not in plain
     assert held["test/accuracy"] > plain["test/accuracy"] + 0.05
+
+
+class Accepted:
+    """An observer that records how many clients keep the state of each round, and how many replies were left out."""
+
+    def __init__(self) -> None:
+        self.kept: list[int] = []
+        self.left_out: list[int] = []
+
+    def replied(self, server_round: int, done: int, total: int) -> None: ...
+
+    def round_done(self, done: Round) -> None:
+        if done.number:
+            self.kept.append(sum(last == done.number for last in done.accepted.values()))
+            self.left_out.append(int(done.row["validated/left_out"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inside", ["feddyn", "scaffold", "scaffold strategy.inner.recover=false"])
+def test_a_client_keeps_no_state_of_a_round_in_which_its_reply_is_left_out(tmp_path: Path, inside: str) -> None:
+    """Otherwise server and client differ in its memory: all memories restart, or c is no mean of c_k any more."""
+    name, *settings = inside.split()
+    seen = Accepted()
+    done = play(tmp_path, f"strategy={name}+validated", *settings, "strategy.sure=0", "task.proxy=test", "rounds=6",
+                "model=mlp", observers=[seen])  # fmt: skip
+    assert sum(seen.left_out) > 0
+    assert [kept + left_out for kept, left_out in zip(seen.kept, seen.left_out, strict=True)] == [4] * 6
+    assert done.rows[-1].get("feddyn/restarts", 0) == 0
 
 
 @pytest.mark.slow
