@@ -19,6 +19,7 @@ from flwr.serverapp.strategy import Strategy
 from fedstride.arrays.finite import held_of, put_back, taken_out
 from fedstride.arrays.named import Arrays, Held
 from fedstride.arrays.on_device import device_in, placed, record_of
+from fedstride.errors import require
 from fedstride.figures.metrics import over_clients
 from fedstride.flower.strategy_internals import chain
 
@@ -60,8 +61,16 @@ class Shell(StackPart, Strategy):
     """The most examples that a client can have measured in an evaluation, by client id; others are not bounded."""
 
     def _enclose(self, stack: Stack) -> None:
-        """Be the shell of this stack."""
+        """Be the shell of this stack. Raises ConfigError if the screening does not fit a part."""
         self.stack = stack
+        keeping = [part.part_name for part in stack.parts if part.clients_keep_state]
+        require(
+            not keeping or self.screening.clip is None,
+            "screening.clip",
+            self.screening.clip,
+            f"null with {', '.join(keeping)}: a client's state follows from the whole update that it sent, and "
+            "would not fit a shortened one; screening.factor rejects updates that are too long",
+        )
         self.sent: Arrays = {}
         self.state = first_state(self.State, self.part_name)
         self._forget()

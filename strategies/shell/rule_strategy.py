@@ -255,6 +255,7 @@ class Recovering(RuleStrategy):
     """
 
     recover: bool
+    clients_keep_state = True
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]  # it depends on a setting

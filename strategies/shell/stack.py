@@ -72,6 +72,9 @@ class StackPart:
     models_alone_with: ClassVar[str] = ""
     """The setting with which its clients return only their model, as `recover=false`; empty if it has none."""
 
+    clients_keep_state: ClassVar[bool] = False
+    """Whether its clients keep a state that follows from the update that they sent, and that the server knows."""
+
     takes_tensors: bool = False
     """Whether arrays and state may be torch tensors instead of numpy arrays; each class must state it itself."""
 

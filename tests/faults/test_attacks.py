@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 from attacks import PAGE, faults, play
 
+from fedstride.errors import ConfigError
+from server_app import preparation
+from server_app.config.compose import compose
+
 RULES = ("fedavg", "fednnnn", "momentum", "norm_norm", "fedmedian", "fedavg+fedlws")
 
 
@@ -27,10 +31,16 @@ def test_an_attack_costs_no_more_than_a_client_that_always_fails(
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", RULES)
 def test_clipping_bounds_an_attack_too(strategy: str, tmp_path: Path) -> None:
-    """Every rule runs with it; no reply is rejected, and the model stays finite."""
+    """No reply is rejected, and the model stays finite."""
     result = play(strategy, 5, "1e30", tmp_path, "screening.clip=0.5", "rounds=4")
     assert (result.finite, result.accepted, result.honest_rejected) == (True, 4, 0)
     assert result.accuracy > 0.5
+
+
+@pytest.mark.parametrize("strategy", ["feddyn", "scaffold", "scaffold+fedlws"])
+def test_clipping_is_refused_where_clients_keep_a_state_of_the_whole_update(strategy: str) -> None:
+    with pytest.raises(ConfigError, match=r"screening\.clip = 0\.5 .*clip must be null with (FedDyn|Scaffold)"):
+        preparation.prepare(compose([f"strategy={strategy}", "screening.clip=0.5", "model=mlp", "clients=4"]))
 
 
 def test_the_check_before_a_release_names_rows_that_are_missing_or_too_many() -> None:

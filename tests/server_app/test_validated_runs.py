@@ -54,7 +54,7 @@ def test_an_attack_within_the_bounds_is_left_out(tmp_path: Path) -> None:
 
 
 class Accepted:
-    """An observer that records how many clients keep the state of each round, and how many replies were left out."""
+    """How many clients keep the state of each round, and how many replies were left out."""
 
     def __init__(self) -> None:
         self.kept: list[int] = []
@@ -74,8 +74,8 @@ def test_a_client_keeps_no_state_of_a_round_in_which_its_reply_is_left_out(tmp_p
     """Otherwise server and client differ in its memory: all memories restart, or c is no mean of c_k any more."""
     name, *settings = inside.split()
     seen = Accepted()
-    done = play(tmp_path, f"strategy={name}+validated", *settings, "strategy.sure=0", "task.proxy=test", "rounds=6",
-                "model=mlp", observers=[seen])  # fmt: skip
+    given = (f"strategy={name}+validated", *settings, "strategy.sure=0", "task.proxy=test", "rounds=6")
+    done = play(tmp_path, *given, observers=[seen])
     assert sum(seen.left_out) > 0
     assert [kept + left_out for kept, left_out in zip(seen.kept, seen.left_out, strict=True)] == [4] * 6
     assert done.rows[-1].get("feddyn/restarts", 0) == 0
