@@ -175,16 +175,22 @@ _LOSSES: Mapping[str, Loss] = {
 # ---------------------------------------------------------------- sums
 
 
+def _predicted(outputs: torch.Tensor) -> torch.Tensor:
+    """The class with the largest output; -1, which is right for no example, where an output is NaN."""
+    return outputs.argmax(1).where(~outputs.isnan().any(1), -1)
+
+
 def _right(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return (outputs.argmax(1) == targets).double().sum()[None]
+    return (_predicted(outputs) == targets).double().sum()[None]
 
 
 def _per_class(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Examples, predicted and right ones of each class."""
     count = outputs.shape[1]
-    predicted = outputs.argmax(1)
+    predicted = _predicted(outputs)
     hits = targets[predicted == targets]
-    return tuple(torch.bincount(classes, minlength=count).double() for classes in (targets, predicted, hits))
+    groups = (targets, predicted[predicted >= 0], hits)
+    return tuple(torch.bincount(classes, minlength=count).double() for classes in groups)
 
 
 def _balanced(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -214,12 +220,13 @@ def _ranked_labels(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.
 
 def _top5(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     hits = outputs.topk(min(5, outputs.shape[1]), dim=1).indices == targets[:, None]
-    return hits.any(1).double().sum()[None]
+    return (hits.any(1) & ~outputs.isnan().any(1)).double().sum()[None]
 
 
 def _label_right(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The share of an example's labels that are predicted right, summed."""
-    return ((outputs > 0) == (targets > 0.5)).double().mean(1).sum()[None]
+    """The share of an example's labels that are predicted right, summed; NaN is wrong."""
+    right = ((outputs > 0) == (targets > 0.5)) & ~outputs.isnan()
+    return right.double().mean(1).sum()[None]
 
 
 def _label_counts(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -204,3 +204,23 @@ def test_no_figure_is_above_1_by_rounding(name: str, outputs: int) -> None:
         of_clients = [metrics.finished(f"local/{name}", given) for given in (rates, shares)]
         for each in (SCORES[name].of(rates), *of_clients):
             assert math.isnan(each) or each <= 1.0
+
+
+NAN = torch.full((4, 3), torch.nan)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "balanced_accuracy", "top5_accuracy", "f1", "precision", "recall"])
+@pytest.mark.parametrize("of", range(3))
+def test_outputs_that_are_nan_are_right_for_no_class(name: str, of: int) -> None:
+    """argmax says class 0 of a row of NaN."""
+    targets = torch.full((4,), of)
+    assert figure(name, Target.CLASS, NAN, targets) == 0.0
+    half = torch.nn.functional.one_hot(targets, 3).float()
+    half[2:] = torch.nan
+    want = {"precision": 1.0, "f1": 2 / 3}.get(name, 0.5)
+    assert figure(name, Target.CLASS, half, targets) == pytest.approx(want, abs=1e-12)
+
+
+@pytest.mark.parametrize("of", [0.0, 1.0])
+def test_labels_that_are_nan_are_wrong(of: float) -> None:
+    assert figure("accuracy", Target.LABELS, NAN, torch.full((4, 3), of)) == 0.0
