@@ -11,6 +11,7 @@ import pandas as pd
 from fedstride.errors import ConfigError, nearest
 from fedstride.figures.metrics import check_target, fact, is_better, require_direction, shown, with_unit
 from fedstride.plain_numbers import is_number
+from server_app.records import row_values
 from server_app.records.row_values import Row
 from server_app.reports.curve import points
 from server_app.stopping import chosen_round, deciding_row
@@ -29,7 +30,7 @@ class Statistic:
     """The number of a run: mean of its last evaluations, best round, or number of rounds to reach a target.
 
     An evaluation is a round, from round 1 on, that has the metric; if every round has it, the last evaluations are
-    the last rounds.
+    the last rounds. A run in which one of these has no finite value, because it diverged, has no number.
     """
 
     last: int = 1
@@ -53,18 +54,18 @@ class Statistic:
         """The run's number; None if it has none, for example if a target was not reached."""
         if self.best:
             return _best(rows, metric)
-        measured = _measured(rows, metric)
         if self.target is not None:
             deciding = _measured([deciding_row(row, metric) for row in rows], metric)
             reached = (at for at, value in deciding if not is_better(metric, self.target, value))
             first = next(reached, None)
             return None if first is None else float(first)
-        values = [value for _, value in measured[-self.last :]]
-        return math.fsum(values) / len(values) if values else None
+        values = [value for _, value in _evaluations(rows, metric)[-self.last :]]
+        finite = [value for value in values if value is not None]
+        return math.fsum(finite) / len(finite) if finite and len(finite) == len(values) else None
 
     def gaps(self, rows: Sequence[Row], metric: str) -> bool:
         """Whether the run's last evaluations are not its last rounds."""
-        at = [number for number, _ in _measured(rows, metric)][-self.last :]
+        at = [round_ for round_, _ in _evaluations(rows, metric)][-self.last :]
         return bool(at) and at != list(range(rows[-1]["round"] - len(at) + 1, rows[-1]["round"] + 1))
 
     def title(self, metric: str, gaps: bool = False) -> str:
@@ -95,8 +96,13 @@ def _best(rows: Sequence[Row], metric: str) -> float | None:
 
 
 def _measured(rows: Sequence[Row], metric: str) -> list[tuple[int, float]]:
-    """(round, value) of each evaluation."""
-    return [(at, value) for at, value in points(rows, metric) if at > 0]
+    """(round, value) of each evaluation with a finite value."""
+    return [(at, value) for at, value in _evaluations(rows, metric) if value is not None]
+
+
+def _evaluations(rows: Sequence[Row], metric: str) -> list[tuple[int, float | None]]:
+    """(round, value) of each evaluation; None is a value that is not finite."""
+    return [(row["round"], row_values.number(row, metric)) for row in rows if row["round"] > 0 and metric in row]
 
 
 @dataclass(frozen=True)
@@ -266,7 +272,12 @@ def _without_value(groups: Sequence[Group], metric: str, statistic: Statistic) -
             prefix = "left out: " if statistic.target is None else ""
             remarks.append(f"{prefix}{run.folder} has no {metric} after training")
         elif statistic.target is None and statistic.of(run.rows, metric) is None:
-            remarks.append(f"left out: {run.folder} has no round in which enough clients reported {metric}")
+            why = (
+                f"no round in which enough clients reported {metric}"
+                if statistic.best
+                else f"a last {metric} that is not finite"
+            )
+            remarks.append(f"left out: {run.folder} has {why}")
     return remarks
 
 

@@ -99,6 +99,19 @@ def test_a_run_with_fewer_evaluations_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_a_run_that_diverged_has_no_value_from_before(tmp_path: Path) -> None:
+    """An evaluation that is not finite is in the records as null; a round without one has no key."""
+    runs = seeds(tmp_path, [0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.9, 0.9])
+    for row in runs[1].rows[3:]:
+        row["test/accuracy"] = None
+    for last in (1, 3):
+        made = compare(runs, statistic=Statistic(last=last))
+        assert only(made)[2:] == (1, 2)
+        assert f"left out: {runs[1].folder} has a last test/accuracy that is not finite" in made.remarks
+    assert only(compare(runs, statistic=Statistic(best=True)))[2:] == (2, 2)
+    assert only(compare(runs, statistic=Statistic(target=0.2)))[2:] == (2, 2)
+
+
 def test_round_0_does_not_count(tmp_path: Path) -> None:
     assert only(compare(seeds(tmp_path, [0.05]), statistic=Statistic(best=True)))[0] == 0.05
     assert only(compare(seeds(tmp_path / "b", [0.05, 0.2]), statistic=Statistic(target=0.1)))[0] == 2.0
