@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedstride.errors import ChangedDataError, CheckpointError, require
+from fedstride.errors import ChangedDataError, CheckpointError, ConfigError, require
 from fedstride.tasks import data
 from fedstride.tasks.models import frozen_cache
 from fedstride.tasks.partitions import schemes
 from fedstride.tasks.spec import Spec, Statistics
+from fedstride.user_parts import digest_of
 from strategies.norm_analysis import NormAnalysis
 
-from .before_training.initial_model import pinned
+from .before_training.initial_model import DIGITS, pinned
 from .before_training.model_origin import origin
 from .build import build_strategy, learning_at_server
 from .config import paths
@@ -99,7 +100,18 @@ def settled(config: Config, *, clients_elsewhere: bool = False) -> Config:
     Raises ConfigError or DataError.
     """
     absolute = paths.absolute(config, of_parts=not clients_elsewhere)
-    return pinned(resolved(absolute, data.load(absolute.task)))
+    return _with_parts_digest(pinned(resolved(absolute, data.load(absolute.task))))
+
+
+def _with_parts_digest(config: Config) -> Config:
+    """The configuration with the digest of its file of parts. Raises ConfigError if it has another one."""
+    found = None if config.parts is None else digest_of(config.parts)[:DIGITS]
+    if config.parts_digest not in (None, found):
+        raise ConfigError(
+            f"parts = {config.parts!r} has the digest {found}, but parts_digest = {config.parts_digest}: it is "
+            "not the file with which the run began; give the original one, parts=FILE, or start a new run"
+        )
+    return replace(config, parts_digest=found)
 
 
 def at_server_of(config: Config, evaluation: CentralEvaluation) -> dict[str, Any]:
@@ -115,12 +127,10 @@ def _resumed(prepared: Prepared, at_server: dict[str, Any], folder: Path) -> Pre
     def use(checkpoint: Checkpoint) -> None:
         nonlocal strategy
         if checkpoint.config != expected:
-            parts = prepared.config.parts
-            edited = "" if parts is None else f", with another content of {parts}"
             raise CheckpointError(
                 f"the checkpoint of round {checkpoint.server_round} in {folder} was written with other settings "
-                f"than those in config.yaml{edited}, or by another version of fedstride; resume it with the "
-                "original settings and version, or start a new run"
+                "than those in config.yaml, or by another version of fedstride; resume it with the original "
+                "settings and version, or start a new run"
             )
         # A new one for each checkpoint: of a state that it does not take, a part may have been restored.
         strategy = build_strategy(prepared.config, prepared.evaluation.model, prepared.spec, at_server)

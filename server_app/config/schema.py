@@ -301,6 +301,10 @@ class Config:
         str | None, Setting("licence of the model, for its card; default: not stated", kind=NONE)
     ] = None
     parts: Annotated[str | None, Setting("Python file with your own parts", kind=NONE, path=True)] = None
+    parts_digest: Annotated[
+        str | None,
+        Setting("first 16 hexadecimal digits of SHA-256 of the file parts; found when the run starts"),
+    ] = None
     resume: Annotated[str | None, Setting("folder of a run to resume", kind=NONE, path=True)] = None
     presets: Annotated[
         dict[str, Any], Setting("an experiment's settings for parts, used if they are chosen", kind=NONE)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from desk import StopAfter, forget, play, resume, table, weights
+from desk import SMALL, StopAfter, forget, play, resume, table, weights
 from safetensors.numpy import load_file
 
-from fedstride.errors import CheckpointError, ConfigError
+from fedstride.errors import ConfigError
 from fedstride.tasks import data
 from fedstride.user_parts import load_bundled, load_parts
+from lab.engine.begun_runs import BegunRun
 from lab.report.repeat import overrides_for
+from lab.results.grouping import group
+from lab.results.run_folders import load
 from server_app.build import client_config
 from server_app.config.compose import choices, compose, describe, digest, from_yaml, to_yaml
 from server_app.config.keys import keys
@@ -248,11 +252,28 @@ def test_resumed_equals_unbroken(file: Path, tmp_path: Path, part_way: Path) -> 
 
 
 @pytest.mark.slow
+def test_runs_of_two_versions_of_the_file_are_not_one_method(file: Path, tmp_path: Path) -> None:
+    """A table does not average over them, and a sweep does not take the one for the other."""
+    given = ("rounds=1", named(file), "strategy=mine")
+    first = play(tmp_path, *given, "seed=1", "name=first").folder
+    forget()
+    file.write_text(SOURCE.replace("self.size * delta", "2 * self.size * delta"))
+    second = play(tmp_path, *given, "seed=2", "name=second").folder
+    runs = [load(folder) for folder in (first, second)]
+    assert all(run.config.parts_digest for run in runs)
+    assert len(group(runs)) == 2
+    again = compose([*SMALL, f"out='{tmp_path}'", *given, "seed=1", "name=first"])
+    with pytest.raises(ConfigError, match="first has a run with parts_digest = "):
+        BegunRun(again, first).check("choose another folder")
+    BegunRun(replace(again, seed=2), second).check("choose another folder")
+
+
+@pytest.mark.slow
 def test_a_run_cannot_be_resumed_with_a_changed_parts_file(file: Path, part_way: Path) -> None:
     before = digest(from_yaml((part_way / "config.yaml").read_text()))
     forget()
     file.write_text(SOURCE.replace("self.size * delta", "2 * self.size * delta"))
-    with pytest.raises(CheckpointError, match=r"with another content of .*mine\.py"):
+    with pytest.raises(ConfigError, match=r"mine\.py\" has the digest .* not the file with which the run beg"):
         resume(part_way)
     assert digest(from_yaml((part_way / "config.yaml").read_text())) != before
     file.write_text(SOURCE)

@@ -25,7 +25,7 @@ OWN = (
     "client.batch_size=10", "model=mlp", "model.width=4", "strategy=fedavg",
 )  # fmt: skip
 
-NO_PATHS = {"experiment", "initial_digest", "name"}
+NO_PATHS = {"experiment", "initial_digest", "name", "parts_digest"}
 """Settings whose meaning names a file or a folder, and whose value is none."""
 
 
