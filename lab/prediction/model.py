@@ -183,7 +183,7 @@ def load(folder: str | Path, which: Which = "last", *, parts: str | Path | None 
 
 
 def _check_best(folder: Path, metric: str) -> None:
-    """Raises ValueError if the file has the model of a round that the run did not have in the end."""
+    """Raises ValueError if the file has the model of another round than the best one of the run's records."""
     from safetensors import safe_open
 
     with safe_open(folder / BEST, "np") as file:
@@ -191,10 +191,11 @@ def _check_best(folder: Path, metric: str) -> None:
     chosen = None
     with contextlib.suppress(ConfigError):  # of a figure of a user's own nothing is known here
         chosen = chosen_round(read_lines(folder / METRICS), metric)
-    if chosen is not None and stored.isdecimal() and int(stored) > chosen[0]:
+    if chosen is not None and stored.isdecimal() and int(stored) != chosen[0]:
+        why = "the run was resumed before it" if int(stored) > chosen[0] else "the better one was not written"
         raise ValueError(
-            f"it is the model of a round {stored}, which the run has not kept: it was resumed before that round. "
-            f"The best one is {chosen[0]}, whose model is not there; use that of the last round"
+            f"it is the model of round {stored}, and {why}. The best round is {chosen[0]}, whose model is not "
+            "there; use that of the last round"
         )
 
 

@@ -40,8 +40,9 @@ NONE, CHANCE = Influence.NONE, Influence.CHANCE
 BY_CLIENTS = ("train/", f"{wire.LOCAL}/")
 """The beginnings of the names of metrics that clients report."""
 
-FIXED_ON_RESUME = frozenset({"experiment", "presets", "name", "out", "against"})
-"""Keys that a resumed run cannot change although no model depends on them: origin, folder, what is compared."""
+FIXED_ON_RESUME = frozenset({"experiment", "presets", "name", "out", "against", "best", "best_quorum"})
+"""Keys that a resumed run cannot change although no model depends on them: origin, folder, what is compared, and
+which round is the best, whose model is kept."""
 
 
 @dataclass

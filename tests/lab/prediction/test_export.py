@@ -198,11 +198,12 @@ def test_a_best_model_of_a_round_that_was_executed_anew_is_refused(adult: Path, 
     shutil.copytree(adult, tmp_path / "run")
     best = tmp_path / "run/best.safetensors"
     assert load(best.parent, "best").config.rounds  # as it was written
-    save_file(load_file(best), best, metadata={"round": "99"})
-    with pytest.raises(
-        ConfigError, match=r"best.safetensors cannot be used: it is the model of a round 99, which the run"
-    ):
-        load(best.parent, "best")
+    for stored, why in (("99", "the run was resumed before it"), ("0", "the better one was not written")):
+        save_file(load_file(best), best, metadata={"round": stored})
+        with pytest.raises(
+            ConfigError, match=f"best.safetensors cannot be used: it is the model of round {stored}, and {why}"
+        ):
+            load(best.parent, "best")
     (best.parent / "metrics.jsonl").unlink()  # a folder with the model alone
     assert load(best.parent, "best").folder == best.parent
 

@@ -551,7 +551,6 @@ def test_a_resumed_run_may_have_more_rounds(run: Path) -> None:
 
 UNLIKE = {
     "allow": ["other_client_code"],
-    "best": "test/loss", "best_quorum": 2, "checkpoint_every": 7, "clients_at_once": 3, "rules_on": "host",
     "engine": "ray",
     "evaluate_clients": True, "evaluate_every": 3, "initial": "elsewhere.safetensors", "licence": "CC BY 4.0",
     "nodes": "clinic-*",
@@ -578,6 +577,13 @@ def test_every_changeable_key_is_tested() -> None:
 def test_a_resumed_run_cannot_change_its_folder_or_what_it_compares(run: Path, key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} = 'elsewhere', but the run in"):
         resume(run, f"{key}=elsewhere")
+
+
+@pytest.mark.parametrize("override", ["best=test/loss", "best_quorum=3"])
+def test_a_resumed_run_cannot_change_which_round_is_the_best(run: Path, override: str) -> None:
+    """The model of the best round so far is kept, and no other."""
+    with pytest.raises(ConfigError, match=r"best.* = .*, but the run in .* has "):
+        resume(run, override)
 
 
 def test_a_resumed_run_may_repeat_its_own_values(run: Path) -> None:
