@@ -551,6 +551,7 @@ def test_a_resumed_run_may_have_more_rounds(run: Path) -> None:
 
 UNLIKE = {
     "allow": ["other_client_code"],
+    "checkpoint_every": 7, "clients_at_once": 3, "rules_on": "host",
     "engine": "ray",
     "evaluate_clients": True, "evaluate_every": 3, "initial": "elsewhere.safetensors", "licence": "CC BY 4.0",
     "nodes": "clinic-*",
