@@ -10,7 +10,6 @@ from typing import Any
 from fedstride.figures.intervals import FEWEST, Interval, enough
 from fedstride.figures.intervals_by_counts import RATES, of_area, of_rate
 from fedstride.figures.metrics import DEVIATION, SMALLEST, as_text, fact
-from fedstride.figures.scores import SCORES
 from fedstride.messages import wire
 
 from ..config.schema import Config
@@ -173,13 +172,16 @@ def over_all(row: Mapping[str, Any], sites: Iterable[SiteRecord]) -> dict[str, S
 
 
 def figures_in(row: Mapping[str, Any], measured: float | None = None) -> dict[str, SiteFigure]:
-    """The figures of an evaluation in a row of a site or a round. `measured`: its rows; None: as the row says."""
+    """The figures of an evaluation in a row of a site or a round, user-defined ones too.
+
+    `measured`: its rows; None: as the row says.
+    """
     of_sites = number(row, wire.MEASURED) if measured is None else measured
     figures = {}
     for metric in row:
         prefix, _, name = metric.partition("/")
-        if prefix not in (wire.LOCAL, "test") or (name not in SCORES and name != "loss"):
-            continue
+        if prefix not in (wire.LOCAL, "test") or "/" in name or metric == wire.MEASURED:
+            continue  # what is below a figure, such as its error, is no figure
         value = number(row, metric)
         if value is not None:
             rows = of_sites if prefix == wire.LOCAL else None

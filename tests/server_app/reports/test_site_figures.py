@@ -65,6 +65,14 @@ def test_no_other_figure_has_it() -> None:
         assert site(metric, 0.5, 32).figures[f"local/{metric}"].interval is None, metric
 
 
+def test_a_users_own_figure_is_one_too() -> None:
+    """What is below a figure, and the number of rows, are none."""
+    found = site("cost", 3.5, 32, error=0.1).figures
+    assert set(found) == {"local/cost"}
+    assert (found["local/cost"].value, found["local/cost"].rows, found["local/cost"].interval) == (3.5, 32, None)
+    assert set(over_all({"round": 3, "clients": 2, "local/cost": 3.0, "fednnnn/n": 1.0}, [])) == {"local/cost"}
+
+
 @pytest.mark.parametrize(("fewest", "known"), [(4, False), (9, False), (10, True)])
 def test_an_auroc_of_few_rows_of_a_class_has_none(fewest: int, known: bool) -> None:
     figure = site("auroc", 0.75, 32, deviation=0.1, fewest=fewest).figures["local/auroc"]
