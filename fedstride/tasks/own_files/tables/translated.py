@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ...data_toml.file_form import POINT, YEAR, ColumnInFile, FileForm
-from ...forms.columns import alike
+from ...forms.columns import alike, composed
 from .cells import is_empty
 from .number_formats import unlike_the_date, unlike_the_file, with_point
 from .rows import Rows
@@ -19,7 +19,7 @@ from .rows import Rows
 Read = Callable[[Path, Sequence[str]], Iterator[Rows]]
 """(file, names of columns in it) -> the rows with these columns."""
 
-RULE = "codes are numbers"
+RULE = "codes are numbers as the file writes them"
 """The rule of `as_task`, for the key of a cache entry."""
 
 CENTURY = 100
@@ -64,9 +64,11 @@ def as_task(
 
     `stored`: the type of a column that the file stores as numbers, so how the file writes them does not matter.
     """
-    words = {alike(text): "" for text in (*form.missing, *origin.missing)}
-    words |= {alike(old): new for old, new in origin.words}
     forms = [form] if stored is None else [replace(form, decimal=POINT, thousands=""), form]
+    has_points = forms[0].decimal == POINT and forms[0].thousands != POINT
+    same = alike if has_points or not is_number else _itself
+    words = {same(text): "" for text in (*form.missing, *origin.missing)}
+    words |= {same(old): new for old, new in origin.words}
     codes = _codes(words, forms, origin, stored) if is_number and not origin.date else {}
     form = forms[0]
     changes = is_number and _changes(form, origin)
@@ -74,7 +76,7 @@ def as_task(
         return cells
 
     def one(cell: str) -> str:
-        if (word := words.get(alike(cell))) is not None:
+        if (word := words.get(same(cell))) is not None:
             return word
         if codes and (word := codes.get(_code(_plain(cell, form, origin), stored))) is not None:
             return word
@@ -83,6 +85,11 @@ def as_task(
         return _from_date(cell, origin) if origin.date else _number(cell, form, origin)
 
     return [one(cell) for cell in cells]
+
+
+def _itself(text: str) -> str:
+    """The text without blanks at its ends: where a point is no decimal point, `9.000` is not the number 9."""
+    return composed(text.strip())
 
 
 def _codes(

@@ -274,3 +274,24 @@ def test_truth_in_parquet_is_a_number_and_the_message_says_which(tmp_path: Path,
     said = f'words = {{ "{int(value)}" = "{name}" }}'
     with pytest.raises(DataError, match=f"{said}; true is 1 and false is 0"):
         own_files.load(toml, own_table(columns=["mass"], target="d", classes=names).spec)
+
+
+@pytest.mark.parametrize(
+    ("thousands", "said", "cell", "expected"),
+    [
+        (".", "9", "9.000", "9000"),
+        (".", "9", "9", ""),
+        (".", "9", "9,0", ""),
+        (".", "9.000", "9000", ""),
+        ("", "9", "9.000", "9.000 (in this file, decimal = ',')"),
+        ("", "9", "9,000", ""),
+        ("", "0", "0.0", "0.0 (in this file, decimal = ',')"),
+    ],
+)
+def test_a_code_is_a_number_as_the_file_writes_it(thousands: str, said: str, cell: str, expected: str) -> None:
+    """Where a point is no decimal point, nine thousand is not the code 9."""
+    form = FileForm(decimal=",", thousands=thousands)
+    assert as_task([cell], replace(form, missing=(said,)), ColumnInFile(), is_number=True) == [expected]
+    word = expected or "77"
+    found = as_task([cell], form, ColumnInFile(words=((said, "77"),)), is_number=True)
+    assert found == [word]
