@@ -113,11 +113,17 @@ def test_names_that_are_numbers_are_sorted_by_their_value(tmp_path: Path) -> Non
     np.testing.assert_array_equal(own_files.load(folder, of_images(classes=11)).y, np.arange(11))
 
 
-@pytest.mark.parametrize("names", [(), ("x", "y", "z")])
-def test_names_that_are_not_class_names_are_sorted(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_names_are_sorted_if_the_classes_have_none(tmp_path: Path) -> None:
     folder = class_folder(tmp_path / "data", {"wolf": 1, "ape": 1, "fox": 1})
-    found = own_files.load(folder, replace(of_images(), names=names))
-    assert found.x[:, 0, 0, 0].tolist() == [10, 20, 0]
+    assert own_files.load(folder, of_images()).x[:, 0, 0, 0].tolist() == [10, 20, 0]
+
+
+@pytest.mark.parametrize("folders", [("Hund", "Katze", "Fuchs"), ("1", "2", "3"), ("cat", "dog", "wolf")])
+def test_classes_with_names_are_not_numbered_by_other_names(tmp_path: Path, folders: tuple[str, ...]) -> None:
+    """In the order of their names, Fuchs would be a cat."""
+    folder = class_folder(tmp_path / "data", dict.fromkeys(folders, 1))
+    text = refused(folder, replace(of_images(), names=("cat", "dog", "fox")))
+    assert "is not named after a class of the task" in text and "the classes are 'cat, dog, fox'" in text
 
 
 def test_class_names_decide_the_order(tmp_path: Path) -> None:
@@ -139,8 +145,9 @@ def test_a_missing_class_folder_is_rejected(tmp_path: Path) -> None:
     folder = class_folder(tmp_path / "data", {"cat": 1, "fox": 1})
     text = refused(folder, of_images())
     assert "has 2 subfolders, but needs one for each of the task's 3 classes; create an empty subfolder" in text
-    text = refused(folder, replace(of_images(), names=("a", "b", "c")))
-    assert "has 2 subfolders, but needs subfolders that are named after classes of the task: 'a, b, c'" in text
+    (tmp_path / "empty").mkdir()
+    text = refused(tmp_path / "empty", replace(of_images(), names=("a", "b", "c")))
+    assert "has 0 subfolders, but needs subfolders that are named after classes of the task: 'a, b, c'" in text
 
 
 def test_a_folder_without_examples_is_rejected(tmp_path: Path) -> None:

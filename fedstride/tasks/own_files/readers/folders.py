@@ -71,21 +71,21 @@ def _content(file: Path) -> bytes:
 
 
 def _classes(source: Path, spec: Spec) -> list[tuple[int, Path]]:
-    """The subfolders with their classes: by the task's class names, else in the order of their own names.
+    """The subfolders with their classes: by the task's class names; if it has none, in the order of their own names.
 
-    Names that are all numbers are sorted by their value. Raises DataError if some names are class names and some
-    are not, or if the number of other names is not that of the classes: a wrong name would shift the labels.
+    Names that are all numbers are sorted by their value. Raises DataError if a subfolder is not named after a class
+    of the task, or if a task without names has another number of classes: a wrong name would shift the labels.
     """
     subfolders = [path for path in files_in(source) if path.is_dir()]
     known = {alike(name): label for label, name in enumerate(spec.names)}
     strange = [path.name for path in subfolders if alike(path.name) not in known]
     if subfolders and not strange:
         return sorted((known[alike(path.name)], path) for path in subfolders)
-    if len(strange) < len(subfolders):
+    if strange and known:
         hint = f" (did you mean {close[0]!r}?)" if (close := nearest(strange[0], known, 1)) else ""
         raise DataError(
-            f"{source / strange[0]} is not named after a class of the task{hint}, but other subfolders are; the "
-            f"classes are {quoted(', '.join(spec.names), 200)}"
+            f"{source / strange[0]} is not named after a class of the task{hint}; the classes are "
+            f"{quoted(', '.join(spec.names), 200)}"
         )
     if len(subfolders) != spec.classes:
         raise DataError(f"{source} has {len(subfolders)} subfolders, but needs {_needed(source, spec)}")
