@@ -15,7 +15,7 @@ from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
-from fedstride.errors import ConfigError
+from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import own_files
 from fedstride.tasks.data_toml.dictionary_file import read_examples
 from fedstride.tasks.data_toml.site import read_site
@@ -125,6 +125,20 @@ def test_what_is_transparent_is_black(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         found = pixels_of(tmp_path / name, task((3, 6, 8), convert=True))
         assert found[:, 0, 0].tolist() == [200, 100, 50] and found[:, 0, 7].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("mode", ["P", "L", "RGB", "1"])
+def test_what_is_transparent_is_refused_without_conversion(tmp_path: Path, mode: str) -> None:
+    """Otherwise the colours that nobody sees would be read."""
+    image = Image.new("RGB", (8, 6), (204, 204, 204)).convert(mode)
+    shape = (1, 6, 8) if mode in ("L", "1") else (3, 6, 8)
+    image.save(tmp_path / "plain.png")
+    assert pixels_of(tmp_path / "plain.png", task(shape)).shape == shape
+    clear = image.getpixel((0, 0))
+    image.save(tmp_path / "clear.png", transparency=clear)
+    with pytest.raises(DataError, match=rf"mode {mode} with transparency, but this task needs 8x6 and mode"):
+        pixels_of(tmp_path / "clear.png", task(shape))
+    assert (pixels_of(tmp_path / "clear.png", task(shape, convert=True)) == 0).all()
 
 
 def test_sixteen_bits_keep_what_the_window_says(tmp_path: Path) -> None:

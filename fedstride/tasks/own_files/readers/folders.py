@@ -74,7 +74,7 @@ def _classes(source: Path, spec: Spec) -> list[tuple[int, Path]]:
     """The subfolders with their classes: by the task's class names, or in the order of their own if it has none.
 
     Names that are all numbers are sorted by their value. Raises DataError if a subfolder is not named after a
-    class of the task, or if a task without names has another number of classes: a wrong name would shift the labels.
+    class of the task, or if a task without names has another number of classes: labels would be shifted.
     """
     subfolders = [path for path in files_in(source) if path.is_dir()]
     known = {alike(name): label for label, name in enumerate(spec.names)}

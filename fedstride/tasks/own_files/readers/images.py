@@ -6,8 +6,9 @@ pixels are converted (`convert`), by rules that know nothing of a site:
     resize    stretch: to the task's height and width. crop: the largest part in the middle of the same shape,
               then this. pad: the whole image, with black beside it. Pixels between others are linear mixtures, and
               smaller ones means (Pillow's BILINEAR).
-    convert   palettes, CMYK and others become colours; what is transparent lies over black; colours become grey
+    convert   CMYK and others become colours; what is transparent lies over black; colours become grey
               with the weights of ITU-R 601; grey becomes three equal colours.
+              A palette of colours, and black and white of a task of grey, need no conversion.
     values    grey of 16 bits and of medical files from `lowest` to `highest` becomes 0 to 255, rounded; what is
               outside, the nearer of the two. Without them, 0 to 65535 for 16 bits. Colours of 16 bits keep the
               upper 8.
@@ -75,10 +76,11 @@ def _fitted(image: Image.Image, file: Path, shape: tuple[int, ...], reading: Rea
     channels, height, width = shape
     modes = MODES.get(channels, ())
     same_size = image.size == (width, height)
-    same_mode = image.mode in modes
+    mode_of_file = f"{image.mode} with transparency" if "transparency" in image.info else image.mode
+    same_mode = mode_of_file in modes
     if (not same_size and not reading.resize) or (not same_mode and not (reading.convert and modes)):
         said = (
-            f"{file} has size {image.width}x{image.height} and mode {image.mode}, but this task needs "
+            f"{file} has size {image.width}x{image.height} and mode {mode_of_file}, but this task needs "
             f"{width}x{height} and mode {' or '.join(modes) or f'(none has {channels} channels)'}"
         )
         size, mode = not same_size and not reading.resize, not same_mode and not reading.convert
