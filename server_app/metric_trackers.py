@@ -7,6 +7,7 @@ is logged, the tracker is not used any more, and the run continues.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import time
 from collections import Counter
@@ -115,22 +116,28 @@ class MLflow:
 class Prometheus:
     """A file for the textfile collector of Prometheus's node exporter, rewritten after each round.
 
-    `fedstride-NAME.prom`, in the folder FEDSTRIDE_METRICS, else in the run's folder. It always is complete: the
-    package writes another file and renames it. It stays when the run is over, with `fedstride_running` 0; if the
-    process was killed, that is still 1, and `fedstride_last_round_seconds` no longer grows.
+    `fedstride-NAME-HASH.prom`, in the folder FEDSTRIDE_METRICS, else in the run's folder; HASH is of the path of
+    the run's folder, which is the label `folder`: the runs of a study have one name. In FEDSTRIDE_METRICS every
+    user can read it. It always is complete: the package writes another file and renames it. It stays when the run
+    is over, with `fedstride_running` 0; if the process was killed, that is still 1, and
+    `fedstride_last_round_seconds` no longer grows.
     """
 
     module: ClassVar[str] = "prometheus_client"
+    LABELS: ClassVar[tuple[str, ...]] = ("run", "folder")
+    READABLE: ClassVar[int] = 0o644
 
     def __init__(self, config: Config, folder: Path) -> None:
         import prometheus_client
 
-        place = Path(os.environ.get("FEDSTRIDE_METRICS") or folder)
+        shared = os.environ.get("FEDSTRIDE_METRICS")
+        self._is_shared, place = bool(shared), Path(shared or folder)
         place.mkdir(parents=True, exist_ok=True)
         self._package = prometheus_client
-        self._path = place / f"fedstride-{folder.name}.prom"
+        whole = str(folder.absolute())
+        self._path = place / f"fedstride-{folder.name}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}.prom"
         self._registry = prometheus_client.CollectorRegistry()
-        self._run = folder.name
+        self._run = folder.name, whole
         self._running = self._gauge("fedstride_running", "1 while the run's server works, else 0")
         self._round = self._gauge("fedstride_round", "the last completed round")
         self._rounds = self._gauge("fedstride_rounds", "the last round that was asked for")
@@ -139,36 +146,41 @@ class Prometheus:
         )
         self._metric = self._gauge("fedstride_metric", "a metric of the last round, by its name", "name")
         self._clients = prometheus_client.Counter(
-            "fedstride_clients", "lines of clients.jsonl, by status", ["run", "status"], registry=self._registry
+            "fedstride_clients",
+            "lines of clients.jsonl, by status",
+            [*self.LABELS, "status"],
+            registry=self._registry,
         )
         for status in STATES:  # each begins at 0: an increase from nothing is none for Prometheus
-            self._clients.labels(self._run, status)
-        self._rounds.labels(self._run).set(config.rounds)
-        self._running.labels(self._run).set(1)
-        self._last.labels(self._run).set(time.time())
+            self._clients.labels(*self._run, status)
+        self._rounds.labels(*self._run).set(config.rounds)
+        self._running.labels(*self._run).set(1)
+        self._last.labels(*self._run).set(time.time())
         self._write()
 
     def row(self, server_round: int, numbers: Mapping[str, float], clients: Mapping[str, int]) -> None:
         """Write the file; a metric that the round does not have is left out."""
-        self._round.labels(self._run).set(server_round)
-        self._last.labels(self._run).set(time.time())
+        self._round.labels(*self._run).set(server_round)
+        self._last.labels(*self._run).set(time.time())
         self._metric.clear()
         for name, value in numbers.items():
-            self._metric.labels(self._run, name).set(value)
+            self._metric.labels(*self._run, name).set(value)
         for status, count in clients.items():
-            self._clients.labels(self._run, status).inc(count)
+            self._clients.labels(*self._run, status).inc(count)
         self._write()
 
     def close(self) -> None:
         """Write that the run is over."""
-        self._running.labels(self._run).set(0)
+        self._running.labels(*self._run).set(0)
         self._write()
 
     def _gauge(self, name: str, what: str, *labels: str) -> Any:
-        return self._package.Gauge(name, what, ["run", *labels], registry=self._registry)
+        return self._package.Gauge(name, what, [*self.LABELS, *labels], registry=self._registry)
 
     def _write(self) -> None:
         self._package.write_to_textfile(str(self._path), self._registry)
+        if self._is_shared:
+            self._path.chmod(self.READABLE)  # the collector is another user
 
 
 TRACKERS: dict[str, type[Tracker]] = {

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
 from fedstride.errors import RunError, require
 from fedstride.flower import identity
+from fedstride.flower.logs import log
 from fedstride.processes.unix_signals import STOPPED
 from server_app.config.allowed_by_user import OPEN_CLUSTER
 from server_app.config.compose import from_yaml, to_yaml
@@ -21,7 +22,8 @@ from server_app.records.run_folder import runs_dir
 
 from . import ray_cluster
 from .jobs import Work
-from .ray_pool import RayPool
+from .ray_machines import Machines, place, room
+from .ray_pool import RayPool, in_words
 from .sweep import EndedRun, run_job
 from .sweep_combinations import PlannedRun
 
@@ -36,7 +38,7 @@ def pool_of(config: Config) -> Iterator[RayPool]:
     demands = _demands(config, folder)
     with ray_cluster.connected(demands.closed) as ray:
         needs = _needs(config, ray.cluster_resources())
-        wanted = config.workers or min(_room(needs, ray.cluster_resources()), config.cohort_size)
+        wanted = config.workers or min(_room_in(ray.cluster_resources(), needs), config.cohort_size)
         with RayPool(ray, make, wanted, demands, **needs) as pool:
             yield pool
 
@@ -65,23 +67,30 @@ def run_jobs(
     folder.mkdir(parents=True, exist_ok=True)
     demands = _demands(jobs[0].config, folder)
     with ray_cluster.connected(demands.closed) as ray:
-        needs = _needs(jobs[0].config, ray.cluster_resources())
-        remote = ray.remote(_run_there).options(num_cpus=needs["cpus"], num_gpus=needs["gpus"], max_retries=0)
+        needs = _most(_needs(job.config, ray.cluster_resources()) for job in jobs)
+        machines = Machines(ray, demands, needs)
+        for reason in machines.reasons:
+            log(WARNING, "a machine of the Ray cluster is not used: %s", reason)
+        remote = ray.remote(_run_there)
+        options = {"num_cpus": needs["cpus"], "num_gpus": needs["gpus"], "max_retries": 0}
         waiting = list(reversed(jobs))
-        places = at_once or _room(needs, ray.cluster_resources())
-        running: dict[Any, PlannedRun] = {}
+        places = at_once or machines.places
+        running: dict[Any, tuple[PlannedRun, str | None]] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < places:
-                    job = waiting.pop()
+                    job, machine = waiting.pop(), machines.next()
                     on_start(job)
-                    running[remote.remote(job, demands, ray_cluster.environment())] = job
+                    task = remote.options(**options, scheduling_strategy=place(machine))
+                    running[task.remote(job, demands, ray_cluster.environment())] = job, machine
                 for done in ray.wait(list(running), num_returns=1)[0]:
-                    yield _ended(ray, done, running.pop(done))
+                    job, machine = running.pop(done)
+                    machines.done(machine)
+                    yield _ended(ray, done, job)
         except STOPPED:
             for reference in running:
                 ray.cancel(reference)  # as Ctrl-C does in a run
-            for reference, job in running.items():
+            for reference, (job, _) in running.items():
                 yield _ended(ray, reference, job)
             raise
 
@@ -101,9 +110,8 @@ def _ended(ray: Any, reference: Any, job: PlannedRun) -> EndedRun:
     try:
         ended: EndedRun = ray.get(reference)
     except Exception as error:
-        reason = " ".join(str(getattr(error, "cause", None) or error).split())[:300]
         state = "interrupted" if isinstance(error, ray.exceptions.TaskCancelledError) else "failed"
-        return EndedRun(job, state, reason=f"{type(error).__name__}: {reason}")
+        return EndedRun(job, state, reason=in_words(error))
     return ended
 
 
@@ -114,13 +122,17 @@ def _needs(config: Config, there: Mapping[str, float]) -> dict[str, float]:
     return {"cpus": float(config.client.threads), "gpus": 1.0 if gpu else 0.0}
 
 
-def _room(needs: Mapping[str, float], there: Mapping[str, float]) -> int:
+def _most(needs: Iterable[dict[str, float]]) -> dict[str, float]:
+    """What is enough for each of several runs."""
+    of_each = list(needs)
+    return {kind: max(each[kind] for each in of_each) for kind in of_each[0]}
+
+
+def _room_in(there: Mapping[str, float], needs: Mapping[str, float]) -> int:
     """The number of workers for which the cluster has room. Raises RunError if it has none."""
-    by_cpus = there.get("CPU", 0.0) / needs["cpus"]
-    room = math.floor(min(by_cpus, there.get("GPU", 0.0) / needs["gpus"]) if needs["gpus"] else by_cpus)
-    if room < 1:
+    if (found := room(needs, there)) < 1:
         raise RunError(
             f"the Ray cluster has {there.get('CPU', 0.0):g} processor cores and {there.get('GPU', 0.0):g} GPUs; a "
             f"worker needs {needs['cpus']:g} and {needs['gpus']:g}"
         )
-    return room
+    return found

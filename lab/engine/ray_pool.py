@@ -11,11 +11,13 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from logging import WARNING
 from typing import Any
 
 import numpy as np
 
 from fedstride.errors import RunError, printable
+from fedstride.flower.logs import log
 
 from . import ray_cluster
 from .jobs import Queue, Work, WorkerJob
@@ -173,8 +175,10 @@ class RayPool:
     def _ready(self, actor: Any, future: Future[ray_cluster.ProcessFacts]) -> None:
         self._starting.discard(actor)
         error = future.exception()
-        reason = _in_words(error) if error is not None else ray_cluster.unusable(future.result(), self._demands)
+        reason = in_words(error) if error is not None else ray_cluster.unusable(future.result(), self._demands)
         if reason is not None:
+            if self._first.done() and reason not in self._reasons:  # `notes` are read already
+                log(WARNING, "a machine of the Ray cluster is not used: %s", reason)
             self._reasons.add(reason)
             self._ray.kill(actor)
             return
@@ -194,7 +198,7 @@ class RayPool:
         if isinstance(error, raised.RayError) and not isinstance(error, raised.RayTaskError):
             self._ray.kill(actor)  # it or its machine ended, or its result was lost with the machine
             self._start()  # another one, on any machine that has room
-            job.died(f"its worker in the cluster ended: {_in_words(error)}")
+            job.died(f"its worker in the cluster ended: {in_words(error)}")
             return
         self._idle.append(actor)
         if error is not None:
@@ -215,7 +219,7 @@ def _as_arrays(apart: Apart) -> list[Any]:
     return [np.frombuffer(buffer, np.uint8) for buffer in apart.buffers]
 
 
-def _in_words(error: BaseException) -> str:
+def in_words(error: BaseException) -> str:
     """An error of Ray on one line: of a traceback in it, the last line."""
     cause = getattr(error, "cause", None) or error
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]

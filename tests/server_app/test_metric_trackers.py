@@ -6,6 +6,7 @@ The packages are extras; `.ci/run` runs this file in an environment in which the
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,7 @@ def test_prometheus(tmp_path: Path, monkeypatch) -> None:
         for family in text_string_to_metric_families(path.read_text()):
             for sample in family.samples:
                 assert sample.labels["run"] == "watched"
+                assert sample.labels["folder"] == str(tmp_path / "watched")
                 found[sample.name, sample.labels.get("name") or sample.labels.get("status", "")] = sample.value
         return found
 
@@ -78,11 +80,16 @@ def test_prometheus(tmp_path: Path, monkeypatch) -> None:
 
     def and_read(tracker, server_round: int, numbers: dict[str, float], clients: dict[str, int]) -> None:
         row(tracker, server_round, numbers, clients)
-        seen.append(samples(tmp_path / "metrics/fedstride-watched.prom"))
+        (file,) = (tmp_path / "metrics").glob("fedstride-watched-????????.prom")
+        seen.append(samples(file))
 
     monkeypatch.setattr(metric_trackers.Prometheus, "row", and_read)
     monkeypatch.setenv("FEDSTRIDE_METRICS", str(tmp_path / "metrics"))
-    outcome = play(tmp_path, "rounds=2", "track=[prometheus]", "name=watched")
+    private = os.umask(0o077)  # as a SuperLink has it
+    try:
+        outcome = play(tmp_path, "rounds=2", "track=[prometheus]", "name=watched")
+    finally:
+        os.umask(private)
     assert [found["fedstride_round", ""] for found in seen] == [0, 1, 2]
     assert {found["fedstride_rounds", ""] for found in seen} == {2}
     assert {found["fedstride_running", ""] for found in seen} == {1}
@@ -93,6 +100,9 @@ def test_prometheus(tmp_path: Path, monkeypatch) -> None:
     assert times == sorted(times)
     (file,) = (tmp_path / "metrics").iterdir()
     assert samples(file) == seen[-1] | {("fedstride_running", ""): 0.0}
+    assert file.stat().st_mode & 0o777 == 0o644  # the collector is another user
+    play(tmp_path / "other", "rounds=1", "track=[prometheus]", "name=watched")
+    assert len(list((tmp_path / "metrics").iterdir())) == 2  # a run with the same name has another file
 
 
 def test_a_tracker_that_fails_does_not_end_the_run(tmp_path: Path, monkeypatch) -> None:

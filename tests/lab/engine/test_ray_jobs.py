@@ -19,6 +19,7 @@ from fedstride.errors import RunError
 from lab.engine import ray_cluster
 from lab.engine.engine import engine
 from lab.engine.ray_jobs import run_jobs
+from lab.engine.ray_machines import Machines
 from lab.engine.ray_pool import RayPool
 from lab.engine.sweep_combinations import plan
 from server_app import preparation, session
@@ -197,6 +198,34 @@ def test_the_runs_of_a_sweep_have_the_bits_of_one_machine(tmp_path: Path) -> Non
     for seed, job in enumerate(jobs, start=1):
         here = play(tmp_path, "rounds=2", f"seed={seed}", f"name=here{seed}").folder
         assert weights(job.folder) == weights(here)
+
+
+@pytest.mark.slow
+def test_a_sweep_does_not_use_a_machine_with_another_version(
+    cluster: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its runs would fail at once, and it would be free for the next one."""
+    other = tmp_path / "there/torch-0.1.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 0.1\n")
+    node = cluster.add_node(**NODE, env_vars={"PYTHONPATH": str(other.parent)})
+    cluster.wait_for_nodes()
+    try:
+        jobs = plan([*SMALL, "rounds=1", "seed=1,2,3", f"out='{tmp_path / 'sweep'}'"]).jobs
+        ended = list(run_jobs(jobs, at_once=None, on_start=lambda job: None))
+    finally:
+        cluster.remove_node(node)
+    assert [(each.state, each.reason) for each in ended] == [("completed", "")] * 3
+    assert (
+        f"a machine of the Ray cluster is not used: {socket.gethostname()} has torch 0.1, but this" in caplog.text
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_a_sweep_of_which_no_machine_sees_the_folder(tmp_path: Path) -> None:
+    with ray_cluster.connected() as ray, pytest.raises(RunError, match=r"can be used: .* does not see .*nowhere"):
+        Machines(ray, ray_cluster.Demands(str(tmp_path / "nowhere")), {"cpus": 1.0, "gpus": 0.0})
 
 
 @pytest.mark.slow
