@@ -5,6 +5,7 @@ Each function returns HTML, which is empty if the section has no content.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +15,9 @@ from typing import Any
 from fedstride.errors import FedstrideError
 from fedstride.figures.metrics import with_unit
 from server_app.config.compose import to_yaml
+from server_app.config.overrides import written
 from server_app.config.schema import Config
+from server_app.records.checkpoint import has_checkpoint
 from server_app.records.row_values import total
 
 from ..papers.links import links
@@ -116,18 +119,25 @@ def differences(runs: Sequence[Run]) -> str:
 
 def failures(runs: Sequence[Run], remarks: Sequence[str]) -> str:
     """Runs that are not completed, replies that were not used, and skipped folders, each with its reason."""
-    lines = [
-        f"{run.folder.name} {run.remark}"
-        + ("" if run.state == "running" else f"; resume with: fedstride resume {run.folder}")
-        for run in runs
-        if not run.completed
-    ]
+    lines = [f"{run.folder.name} {run.remark}{_how_to_go_on(run)}" for run in runs if not run.completed]
     for run in runs:
         lost = sum(total(row, ("screening/rejected", "screening/missing")) for row in run.rows)
         if lost:
             lines.append(f"{run.folder.name}: {lost:g} replies were not used: {_reasons(run)}")
     lines += remarks
     return listed(lines, "bad") or "<p>None: all runs are completed, and all replies were used.</p>"
+
+
+def _how_to_go_on(run: Run) -> str:
+    """What to do with a run that has ended before its end."""
+    if run.state == "running":
+        return ""
+    if run.fetched:
+        there = shlex.quote(written("resume", run.fetched.get("folder", "FOLDER")).text)
+        return f"; resume it on its server: fedstride submit CONNECTION {there}"
+    if not has_checkpoint(run.folder):
+        return "; it has no checkpoint, so start it again"
+    return f"; resume with: fedstride resume {run.folder}"
 
 
 def _reasons(run: Run) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html as html_module
 import json
 import re
 import shlex
@@ -22,8 +23,10 @@ from lab.report.browser_panels import data
 from lab.report.diagnostics import IN_THE_COMPARISON
 from lab.report.page import GENERATOR, save
 from lab.report.repeat import command, overrides_for
+from lab.report.sections import failures
 from lab.results.run_folders import Run, load
 from server_app.config.compose import compose, digest
+from server_app.config.overrides import parse
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -38,6 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """FedAvg and the five methods with two seeds; one failed run, and one with a rejected reply."""
     root = make_all(tmp_path_factory.mktemp("runs"))
     make(root / "broken", config("seed=7"), [0.2], state="failed", reason="RunError: <b>no</b> client & none")
+    (root / "broken/checkpoint/round-000001").mkdir(parents=True)
     lost = config("strategy=fedavg", "seed=9", "rounds=3")
     make(root / "lost", lost, [0.5, 0.6, 0.7], clients=LOST, extra=lambda t: {"screening/rejected": int(t == 1)})
     return root
@@ -212,6 +216,16 @@ def test_failures_have_reasons_and_their_text_is_escaped(html: str, root: Path) 
     assert f"resume with: fedstride resume {root / 'broken'}" in html
     assert "lost: 1 replies were not used: 1 times: &#x27;fc1.weight&#x27; contains &lt;NaN&gt;" in html
     assert "skipped: something" in html
+
+
+def test_how_an_ended_run_goes_on_depends_on_what_there_is_of_it(tmp_path: Path) -> None:
+    folder = make(tmp_path / "run", config(), [0.2], state="failed", reason="RunError: no client")
+    assert "it has no checkpoint, so start it again" in failures([load(folder)], [])
+    (folder / "fetched.json").write_text(json.dumps({"state": "failed", "folder": "/srv/fl/runs/12/it's mine"}))
+    said = html_module.unescape(failures([load(folder)], []))
+    given = re.search("fedstride submit CONNECTION (.*)</li>", said)
+    assert given is not None and "fedstride resume" not in said
+    assert [each.value for each in parse(shlex.split(given[1]))] == ["/srv/fl/runs/12/it's mine"]
 
 
 def test_versions_hardware_and_parameters_are_included(html: str) -> None:
