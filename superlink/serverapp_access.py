@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import shlex
@@ -15,8 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from confinement import support
 from fedstride.errors import ConfigError, unknown
+from fedstride.files import bounded_reading
 from fedstride.messages import wire
 from fedstride.plain_numbers import is_whole
 
@@ -69,6 +73,8 @@ class ServerFolders:
         named = settings(config)
         folder = self.runs / str(run_id)
         resumed = self._resumed(folder, named.get("resume", ""))
+        for path in resumed:
+            named = stored_models(path / CONFIG) | named
         models = [path for key in OF_MODELS for path in self._model(folder, key, named.get(key, ""))]
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -161,6 +167,25 @@ def settings(config: Mapping[str, Any]) -> dict[str, str]:
         if equals and key.lstrip("+") in NAMING:
             named[key.lstrip("+")] = _unquoted(value)
     return {key: value for key, value in named.items() if value not in ("", "null")}
+
+
+def stored_models(config: Path) -> dict[str, str]:
+    """The files with models that the configuration of a resumed run names.
+
+    A ServerApp wrote it: what it names may be used only if the run's submission may name it.
+    """
+    try:
+        lines = bounded_reading.text(config).splitlines()
+    except (OSError, ValueError):  # the ServerApp refuses it
+        return {}
+    found: dict[str, str] = {}
+    for key in OF_MODELS:
+        start = next((number for number, line in enumerate(lines) if line.startswith(f"{key}:")), len(lines))
+        rest = itertools.takewhile(lambda line: line.startswith(" "), lines[start + 1 :])  # of a long value
+        with contextlib.suppress(yaml.YAMLError):
+            value = (yaml.safe_load("\n".join([*lines[start : start + 1], *rest])) or {}).get(key)
+            found |= {key: value} if isinstance(value, str) else {}
+    return found
 
 
 def _unquoted(value: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from fedstride.figures.intervals_by_counts import deviation_from_bins
 from fedstride.figures.metrics import DEVIATION, SMALLEST, fact
@@ -17,7 +18,8 @@ from .client_rows import AREA, counts_by_kind
 def spread(evaluation: Cohort) -> Row:
     """How far the clients' figures of a federated evaluation are apart: the worst one, and the 10th percentile.
 
-    The percentile is counted from the worst client, as `local/accuracy/p10`. Only for figures with a better
+    The percentile is counted from the worst client, as `local/accuracy/p10`, with linear interpolation.
+    Only for figures with a better
     direction that at least two clients have. Also, of differences of two models, the intervals over all clients.
     """
     row: Row = {}
@@ -26,8 +28,15 @@ def spread(evaluation: Cohort) -> Row:
         values = sorted(evaluation.numbers(name).values(), reverse=better == "smaller")  # the worst first
         if better is None or len(values) < 2 or not name.startswith(f"{wire.LOCAL}/"):
             continue
-        row |= {f"{name}/worst": values[0], f"{name}/p10": values[math.floor(0.1 * (len(values) - 1))]}
+        row |= {f"{name}/worst": values[0], f"{name}/p10": _tenth(values)}
     return row | _deviation(evaluation) | _smallest(evaluation) | differences.of_all(evaluation)
+
+
+def _tenth(values: Sequence[float]) -> float:
+    """A tenth of the way from the first to the last of these values, of which there are at least two."""
+    at = 0.1 * (len(values) - 1)
+    below = math.floor(at)
+    return values[below] + (at - below) * (values[below + 1] - values[below])
 
 
 def _smallest(evaluation: Cohort) -> Row:

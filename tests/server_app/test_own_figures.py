@@ -105,6 +105,7 @@ def test_the_figure_over_all_sites_is_that_of_their_rows_together(parts: str, tm
     clients = [json.loads(line) for line in (outcome.folder / "clients.jsonl").read_text().splitlines()]
     each = [line["local/cost"] for line in clients if line["round"] == 2]
     assert len(set(each)) > 1 and row["local/cost/worst"] == max(each)
+    assert row["local/cost/p10"] == pytest.approx(np.percentile(each, 90), rel=1e-12)  # smaller is better
     assert not any("note" in line for line in clients)
     assert "local/cost/error" not in row and outcome.folder.joinpath("best.safetensors").exists()
 

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from confinement import support
 from fedstride.errors import ConfigError
@@ -107,6 +108,27 @@ def test_the_description_of_a_model_may_be_read_with_it(server: Path) -> None:
     (folder / "task.json").unlink()
     (folder / "task.json").symlink_to(server / "server.toml")
     assert place(server).grant(9, start).read == (folder / "m.safetensors",)
+
+
+@pytest.mark.parametrize(
+    "name", ["m.safetensors", "it's: mine & more, of a name with many words that is long " * 3]
+)
+def test_a_resumed_run_may_read_the_model_that_it_began_with(server: Path, name: str) -> None:
+    """Its submission names the run alone."""
+    folder = server / "runs/7/study"
+    model = server / "models" / name
+    model.touch()
+    text = OmegaConf.to_yaml(OmegaConf.create({"seed": 1, "initial": str(model), "against": None, "rounds": 3}))
+    (folder / "config.yaml").write_text(text)
+    assert place(server).grant(9, {"overrides": f"resume={folder}"}).read == (model,)
+    secret = server / "secret"
+    secret.touch()
+    (folder / "config.yaml").write_text(f"initial: {secret}\n")  # by a hostile ServerApp
+    with pytest.raises(ConfigError, match=r"secret' is not a file below .*models"):
+        place(server).grant(10, {"overrides": f"resume={folder}"})
+    for text in ("initial: [1\n", "initial:\n", "", "\0", "initial: 3\nagainst: {a: b}\n", f"x: {secret}"):
+        (folder / "config.yaml").write_text(text)
+        assert place(server).grant(11, {"overrides": f"resume={folder}"}).read == ()
 
 
 def test_the_operators_file(server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
