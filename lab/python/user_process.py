@@ -107,10 +107,9 @@ def _torch() -> Iterator[None]:
     """Inside, torch is as it starts: its types, gradients, device and precision."""
     kind, threads = torch.get_default_dtype(), torch.get_num_threads()
     precision = torch.get_float32_matmul_precision()
-    exact = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    search = torch.backends.cudnn.benchmark
     numerics.use_threads(threads)  # the process may have computed on them
     with contextlib.ExitStack() as stack:
+        stack.enter_context(numerics.restored())
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
         stack.enter_context(torch.inference_mode(False))
@@ -123,7 +122,5 @@ def _torch() -> Iterator[None]:
         finally:
             torch.set_default_dtype(kind)
             torch.set_num_threads(threads)
-            torch.use_deterministic_algorithms(exact[0], warn_only=exact[1])
-            torch.backends.cudnn.benchmark = search
             if precision != EXACT:
                 torch.set_float32_matmul_precision(precision)

@@ -65,6 +65,23 @@ def repeatable(device: torch.device) -> torch.device:
 
 
 @contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """At the end, all that `repeatable` sets in torch is as it was."""
+    exact = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    search = torch.backends.cudnn.benchmark
+    precisions = [switch.fp32_precision for switch in _switches()]
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(exact[0], warn_only=exact[1])
+        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
+        torch.backends.cudnn.benchmark = search
+        for switch, value in zip(_switches(), precisions, strict=True):
+            switch.fp32_precision = value
+
+
+@contextlib.contextmanager
 def products_in(precision: str) -> Iterator[None]:
     """Inside, products are computed in this precision, forward and backward.
 

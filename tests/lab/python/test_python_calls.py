@@ -26,7 +26,8 @@ import fedstride
 from fedstride.errors import ConfigError, FedstrideError, RunError
 from fedstride.parts import USER_PARTS
 from fedstride.processes.forks import children
-from lab.python import calls
+from fedstride.tasks.models import numerics
+from lab.python import calls, user_process
 
 SMALL: dict[str, Any] = {
     "model": "mlp",
@@ -467,6 +468,22 @@ def test_a_run_leaves_the_process_as_it_was(keys: dict[str, Any]) -> None:
     finally:
         np.seterr(under="ignore")
         torch.set_num_threads(1)
+
+
+def test_torch_s_precision_on_a_gpu_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run on a GPU sets switches that the caller's own networks use too; they can be set without a GPU."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+    def switches() -> list[Any]:
+        precisions = [switch.fp32_precision for switch in numerics._switches()]
+        fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+        return [*precisions, fill, torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled()]
+
+    before = switches()
+    with user_process._torch():
+        numerics.repeatable(torch.device("cuda"))
+        assert switches() == [numerics.FULL] * 3 + [False, False, True] != before
+    assert switches() == before
 
 
 @pytest.mark.slow
