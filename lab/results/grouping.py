@@ -27,11 +27,24 @@ Order = tuple[tuple[int, float, str], ...]
 
 
 def method_values(config: Config) -> Values:
-    """The values of the method: server rules (base first), objective, client rule; keys as `fednnnn.beta`."""
+    """The values of the method: server rules (base first), objective, client rule; keys as `fednnnn.beta`.
+
+    Of a rule that is there twice, the outer one has keys as `fedlws#2.beta`.
+    """
     method_keys = [key for key in keys(config) if key.kind is Influence.METHOD]
     # `keys` lists a strategy's keys from the outermost wrapper to the base; tables name the base first.
     inside_out = sorted(method_keys, key=lambda key: (list(TABLES).index(key.group), -key.path.count(".")))
-    return {f"{key.part}.{key.field.name}": key.value for key in inside_out}
+    places: dict[str, list[str]] = {}
+    values = {}
+    for key in inside_out:
+        place = key.path.rpartition(".")[0]
+        found = places.setdefault(key.part, [place])
+        if place not in found:
+            found.append(place)
+        number = found.index(place) + 1
+        part = key.part if number == 1 else f"{key.part}#{number}"
+        values[f"{part}.{key.field.name}"] = key.value
+    return values
 
 
 def setting_values(run: Run) -> Values:

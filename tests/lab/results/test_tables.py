@@ -174,6 +174,18 @@ def test_variants_of_a_method_get_separate_rows(tmp_path: Path) -> None:
     assert compare(runs).methods == ["fedavg", "fednnnn+fedlws beta=0.05", "fednnnn+fedlws beta=0.1"]
 
 
+def test_a_wrapper_that_is_there_twice_has_its_own_values_each_time(tmp_path: Path) -> None:
+    """Otherwise runs that differ in the inner one alone would be repetitions of one run."""
+    twice = "strategy=fedavg+fedlws+fedlws"
+    runs = [
+        load(make(tmp_path / name, config(twice, f"strategy.inner.beta={inner}", f"strategy.beta={outer}"), [0.5]))
+        for name, inner, outer in (("a", 0.5, 0.1), ("b", 0.01, 0.1), ("c", 0.5, 0.2))
+    ]
+    made = compare(runs)
+    assert len(made.methods) == 3 and not made.remarks
+    assert all("fedlws.beta=" in method and "fedlws#2.beta=" in method for method in made.methods)
+
+
 def tuning(tmp_path: Path, *overrides: str, accuracy: float) -> Run:
     return load(make(tmp_path / "-".join(overrides), config(*overrides), [accuracy]))
 
