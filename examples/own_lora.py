@@ -2,7 +2,8 @@
 
 docs/networks.md has the lines that write the file for `initial`.
 
-fedstride run parts=examples/own_lora.py model=lora initial=start.safetensors 'train=["*.down","*.up","head"]'
+fedstride run parts=examples/own_lora.py model=lora initial=examples/start.safetensors \\
+    'train=["*.down","*.up","head"]'
 """
 
 from typing import Annotated

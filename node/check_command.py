@@ -14,8 +14,8 @@ from .settings import read
 
 NODE_CHECK = (
     "node-check",
-    "Say what a node with these options allows, and read its data as it would. It does not connect or open the node's "
-    "log and ledger. Exit code 0 if the options, files and data are in order, 2 if not.",
+    "Say what a node with these options allows, and read its data as it would. It does not connect, or open the "
+    "node's log and ledger. Exit code 0 if the options, files and data are in order, 2 if not.",
 )
 
 

@@ -1,7 +1,8 @@
 """The loop over rounds, for any Flower strategy.
 
-It uses only the four public methods of a strategy: `configure_train`, `aggregate_train`, `configure_evaluate` and
-`aggregate_evaluate`. Flower's own loop, `Strategy.start`, has no hooks, no early stop and no resume.
+It calls the four public methods of the outermost wrapper, NormAnalysis: `configure_train`, `aggregate_train`,
+`configure_evaluate` and `aggregate_evaluate`, and reads the replies that it has screened. Flower's own loop,
+`Strategy.start`, has no hooks, no early stop and no resume.
 """
 
 from __future__ import annotations

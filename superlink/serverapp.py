@@ -26,7 +26,7 @@ def main() -> None:
     os.close(nothing)
     confinement.close_all_but({0, 1, 2})
     scratch = os.open(order["scratch"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    fcntl.flock(scratch, fcntl.LOCK_SH)  # until this process ends: see `grants.Place.tidy`
+    fcntl.flock(scratch, fcntl.LOCK_SH)  # until this process ends: see `serverapp_access.ServerFolders.tidy`
     if order["confine"]:
         try:
             confinement.confine(domain(order))

@@ -139,7 +139,7 @@ class SignedTerms(NamedTuple):
     """Terms with a signature that is still to be verified, over `to_sign(body)`."""
 
     terms: Terms
-    key: str  # the id of the public key, see `signatures.key_id`
+    key: str  # the id of the public key, see `app_signatures.key_id`
     signature: str  # base64 (URL-safe) of 64 bytes
     body: str
 

@@ -1,1 +1,1 @@
-"""The command `fedstride`: one module for each of its subcommands, and their shared options."""
+"""The command `fedstride`: a module for each of its subcommands, or for a few, and their shared options."""

@@ -97,7 +97,7 @@ def read_key(path: Path) -> Ed25519PrivateKey:
 
 
 def id_of(key: Ed25519PrivateKey) -> str:
-    """The id of the key's public half; see `signatures.key_id`."""
+    """The id of the key's public half; see `app_signatures.key_id`."""
     return key_id(key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
 
 

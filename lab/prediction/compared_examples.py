@@ -1,6 +1,7 @@
 """Examples on which an exported model is compared with our own predictions: made for the run's task, or a user's.
 
-An example is in the form that `Whole` takes; for a table, `cells` has it as a table with the words of categories.
+An example is in the form that `WholeNetwork` takes; for a table, `cells` has it as a table with the words of
+categories.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MISSING = 0.1
 
 
 class Compared(NamedTuple):
-    """Examples as `Whole` takes them, and in the stored form of the task."""
+    """Examples as `WholeNetwork` takes them, and in the stored form of the task."""
 
     x: np.ndarray
     stored: np.ndarray

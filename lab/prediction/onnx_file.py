@@ -60,7 +60,7 @@ def check_packages() -> None:
 
 
 def run(content: bytes, columns: Sequence[Column], x: np.ndarray) -> np.ndarray:
-    """What onnxruntime computes for examples in the form of `Whole`, on the processor."""
+    """What onnxruntime computes for examples in the form of `WholeNetwork`, on the processor."""
     session = _package("onnxruntime").InferenceSession(content, providers=["CPUExecutionProvider"])
     (output,) = session.run(None, feed(columns, x))
     predictions: np.ndarray = output

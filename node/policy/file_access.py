@@ -244,7 +244,10 @@ def check_paths(secret: Mapping[str, Path], may_read: Sequence[Path]) -> None:
 
 
 def in_words(policy: Policy, support: Support, are_seen: bool) -> str:
-    """How far the processes of messages are confined, for a person. `are_seen`: see `usage.sees_processes`."""
+    """How far the processes of messages are confined, for a person.
+
+    `are_seen`: see `resource_limits.sees_processes`.
+    """
     if not are_seen:
         return f"{in_words(policy, support, True)}; their memory and number cannot be seen in /proc, or limited"
     if policy.confine == OFF:

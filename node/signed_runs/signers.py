@@ -27,7 +27,7 @@ class AllowedSigner(NamedTuple):
     """Somebody whose runs are answered."""
 
     name: str  # in the policy
-    id: str  # of the key, see `signatures.key_id`
+    id: str  # of the key, see `app_signatures.key_id`
     text: str  # the key in the form of OpenSSH
     key: Ed25519PublicKey
 

@@ -1,1 +1,1 @@
-"""Composes the checked configuration of a run from a user's overrides, with Hydra."""
+"""Composes the checked configuration of a run from a user's overrides, in Hydra's grammar."""

@@ -1,7 +1,7 @@
 """The configuration of one run: its keys with types, defaults, ranges, and their influence on a result.
 
 The keys of the run itself are defined here; all other keys come from the tables of parts. The dataclasses are not
-frozen, because Hydra fills them in.
+frozen, because OmegaConf fills them in.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ BATCH = 256
 
 
 class ServerProxy:
-    """A `strategies.fedlaw.Proxy` and a `strategies.validated.Examples`.
+    """A `strategies.fedlaw.Proxy` and a `strategies.validated.ProxyExamples`.
 
     Its network is its own: another run may measure with that of the evaluation. The device is not used before the
     first gradient or loss, because a process that has used CUDA cannot be copied.

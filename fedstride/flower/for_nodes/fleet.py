@@ -99,7 +99,7 @@ class Transport(Protocol):
 
 
 class FleetLink:
-    """A connection to a SuperLink as a registered node; see `link.Link`.
+    """A connection to a SuperLink as a registered node; see `connection.Link`.
 
     Raises LinkError if the SuperLink does not accept the node. `seconds`: for each of its first answers.
     """

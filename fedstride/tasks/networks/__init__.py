@@ -1,1 +1,1 @@
-"""The networks: one module for each family. `docs/networks.md` describes them, `../parts.py` has their names."""
+"""The networks: one module for each family. `docs/networks.md` describes them, `../registry.py` names them."""

@@ -1,6 +1,6 @@
 """Partitions: which training examples each client has, drawn from the run's seed and cached on disk.
 
-Those with exact numbers of classes for each client are in `class_partitions`. The draws use flwr-datasets if it
+Those with exact numbers of classes for each client are in `by_classes.py`. The draws use flwr-datasets if it
 has the scheme. Its import takes seconds; because of the cache it is needed once per partition and not once per
 process. docs/partitions.md compares all schemes and names their sources.
 """
