@@ -1,9 +1,10 @@
 """The difference of a figure of two models on the same rows: as a site sends it, and over several sites.
 
-A site sends `[D, low, high, s]`: the difference D of its figures, the first model's less the second's, an interval
-of 95 % and a standard deviation, by DeLong's method or a bootstrap of its rows (`tasks/evaluation/comparison.py`).
-Of too few rows for an interval (`intervals.enough`) it sends `[D]` alone. If D does not move with the rows, s is 0 and both
-ends are D. This is no interval, but the server counts the site. Without the sites where both models agree, the
+A site sends `[D, low, high, s]`: the difference D of its figures, the first model's less the second's, an
+interval of 95 % and a standard deviation, by DeLong's method or a bootstrap of its rows
+(`tasks/evaluation/comparison.py`). Of too few rows for an interval (`intervals.enough`) it sends `[D]` alone. If
+D does not move with the rows, s is 0 and both ends are D. This is no interval, but the server counts the site.
+Without the sites where both models agree, the
 mean over all sites would show a larger difference than there is.
 
 **Rounded.** What is left out of an interval says nothing of the models, but could say something of a row. So all
