@@ -4,8 +4,7 @@ A site sends `[D, low, high, s]`: the difference D of its figures, the first mod
 interval of 95 % and a standard deviation, by DeLong's method or a bootstrap of its rows
 (`tasks/evaluation/comparison.py`). Of too few rows for an interval (`intervals.enough`) it sends `[D]` alone. If
 D does not move with the rows, s is 0 and both ends are D. This is no interval, but the server counts the site.
-Without the sites where both models agree, the
-mean over all sites would show a larger difference than there is.
+Without the sites where both models agree, the mean over all sites would show a larger difference than there is.
 
 **Rounded.** What is left out of an interval says nothing of the models, but could say something of a row. So all
 four numbers are rounded to a power of ten of which half the interval has at least 10 and fewer than 100; without
