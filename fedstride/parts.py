@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeVar
@@ -210,13 +210,23 @@ class Table(Mapping[str, Part]):
         """Build the part that a configuration chooses: call the object at its place with the settings.
 
         The call is `part(*arguments, **settings, **options)`; a part with a settings dataclass is called with an
-        instance of it as the first argument instead of `**settings`.
+        instance of it as the first argument instead of `**settings`. Raises ConfigError if the part cannot be
+        called so.
         """
         part = self.find(config.name)
         values = {key: getattr(config, key) for key in self.fields(config.name)}
         if part.settings is not None:
-            return self.load(config.name)(part.settings(**values), *arguments, **part.given, **options)
-        return self.load(config.name)(*arguments, **values, **part.given, **options)
+            arguments, values = (part.settings(**values), *arguments), {}
+        kind, options = self.load(config.name), {**values, **part.given, **options}
+        try:
+            return kind(*arguments, **options)
+        except TypeError as error:
+            if (why := _why_not_called(kind, arguments, options)) is None:
+                raise
+            raise ConfigError(
+                f"{self.group} = {config.name!r} is called with other arguments than it takes ({why}): "
+                f"docs/own-parts.md says with which a {self.group} is called"
+            ) from error
 
     # -------------------------------------------------------- as plain values, for a message
 
@@ -254,3 +264,14 @@ def _as_field(setting: Field) -> Any:
     if isinstance(setting.default, (list, dict)):
         return field(default_factory=lambda: type(setting.default)(setting.default))
     return field(default=setting.default)
+
+
+def _why_not_called(kind: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> str | None:
+    """Why an object cannot be called with these arguments; None if it can, or if it is not known."""
+    try:
+        inspect.signature(kind).bind(*arguments, **options)
+    except TypeError as error:
+        return str(error)
+    except ValueError:  # it has no signature
+        return None
+    return None

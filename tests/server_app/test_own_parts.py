@@ -20,6 +20,7 @@ from lab.engine.begun_runs import BegunRun
 from lab.report.repeat import overrides_for
 from lab.results.grouping import group
 from lab.results.run_folders import load
+from server_app import preparation
 from server_app.build import client_config
 from server_app.config.compose import choices, compose, describe, digest, from_yaml, to_yaml
 from server_app.config.keys import keys
@@ -239,6 +240,27 @@ def part_way(file: Path, tmp_path: Path) -> Path:
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, "rounds=3", "name=part", named(file), "strategy=mine", observers=[StopAfter(2)])
     return tmp_path / "part"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "chosen", "said"),
+    [
+        (" = 1.0, **options: Any) -> None:", " = 1.0, screening=None, seed=0) -> None:", "strategy=mine",
+         "strategy = 'mine' is called with other arguments than it takes (got an unexpected keyword argument"),
+        ("def linear(inputs, outputs, *,", "def linear(inputs, *,", "model=linear",
+         "model = 'linear' is called with other arguments than it takes (too many positional arguments)"),
+    ],
+)  # fmt: skip
+def test_a_part_that_takes_other_arguments_is_refused_in_one_line(
+    file: Path, tmp_path: Path, old: str, new: str, chosen: str, said: str
+) -> None:
+    assert SOURCE.count(old) == 1
+    file.write_text(SOURCE.replace(old, new))
+    forget()
+    with pytest.raises(ConfigError) as caught:
+        preparation.prepare(compose([*SMALL[1:], f"out='{tmp_path}'", named(file), "model=mlp", chosen]))
+    assert said in str(caught.value) and "docs/own-parts.md" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow
