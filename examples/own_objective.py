@@ -9,7 +9,7 @@ from typing import Annotated
 from fedstride import Method, Plan, Setting, part
 
 
-@part(objective="smoothed")
+@part(objective="smoothed", losses=["cross_entropy"])
 @dataclass
 class Smoothed(Method):
     """Cross-entropy with smoothed labels (Szegedy et al., CVPR 2016)."""

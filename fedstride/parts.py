@@ -61,13 +61,14 @@ METRIC = "metric"
 T = TypeVar("T", bound=Callable[..., Any])
 
 
-def part(about: str = "", **choice: str) -> Callable[[T], T]:
+def part(about: str = "", *, losses: Sequence[str] = (), **choice: str) -> Callable[[T], T]:
     """Decorator that registers your class or function as a part: `@part(strategy="mine")`.
 
     `choice` is one `group=name`. `about` is one line for listings; the default is the first line of the docstring.
-    The part's settings are the parameters of its signature whose annotation contains a `Setting`.
-    Raises ConfigError if not exactly one group is given, if the name is not an identifier, or if another
-    part of the file has the same name in this group.
+    `losses`: the losses of tasks (docs/tasks.md) with which it can be used, if not with all. The part's settings
+    are the parameters of its signature whose annotation contains a `Setting`. Raises ConfigError if not exactly
+    one group is given, if the name is not an identifier, or if another part of the file has the same name in this
+    group.
     """
     if len(choice) != 1:
         raise ConfigError(f"@part({choice}) is not allowed: name exactly one group, as in @part(strategy='mine')")
@@ -84,7 +85,7 @@ def part(about: str = "", **choice: str) -> Callable[[T], T]:
                 f"@part({group}={name!r}) is already defined; give each part of a group a different name"
             )
         line = next(iter((inspect.getdoc(target) or name).splitlines()))
-        USER_PARTS.setdefault(group, {})[name] = Part(name, target, about or line)
+        USER_PARTS.setdefault(group, {})[name] = Part(name, target, about or line, losses=tuple(losses))
         return target
 
     return register

@@ -11,7 +11,7 @@ from fedstride.tasks.data import Data
 from fedstride.tasks.forms.augmentation import check_augmentation
 from fedstride.tasks.goals import check_figures, chosen_figures
 from fedstride.tasks.proxy import TEST, TRAIN
-from fedstride.tasks.spec import LOSSES, Spec
+from fedstride.tasks.spec import LOSSES, Spec, Target
 
 from .calibrations import check_calibration
 from .checks import check
@@ -98,7 +98,8 @@ def _check_losses(config: Config, spec: Spec) -> None:
                 group,
                 chosen.name,
                 f"one for the loss {loss}, which task={config.task.name} has here; {chosen.name} needs "
-                f"{' or '.join(losses)}, so a task with one class for each example",
+                + " or ".join(losses)
+                + (", so a task with one class for each example" if {*losses} <= {*LOSSES[Target.CLASS]} else ""),
             )
 
 

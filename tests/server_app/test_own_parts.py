@@ -263,6 +263,18 @@ def test_a_part_that_takes_other_arguments_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_a_part_for_some_losses_is_refused_with_another(file: Path, tmp_path: Path) -> None:
+    file.write_text(SOURCE.replace('@part(client="halved")', '@part(client="halved", losses=["squared_error"])'))
+    forget()
+    given = (*SMALL[1:], f"out='{tmp_path}'", named(file), "client=halved")
+    assert (
+        preparation.prepare(compose([*given, "task=diabetes", "partition=iid", "model=mlp"])).config.client.name
+        == "halved"
+    )
+    with pytest.raises(ConfigError, match=r"loss cross_entropy, .* halved needs squared_error$"):
+        preparation.prepare(compose([*given, "model=mlp"]))
+
+
 @pytest.mark.slow
 def test_resumed_equals_unbroken(file: Path, tmp_path: Path, part_way: Path) -> None:
     whole = play(tmp_path, "rounds=3", "name=whole", named(file), "strategy=mine").folder
