@@ -17,7 +17,7 @@ from fedstride.tasks.evaluation.holdout import hold_out
 from fedstride.tasks.forms.augmentation import augmented
 from fedstride.tasks.models import networks_by_name, numerics
 from fedstride.tasks.models.frozen_choice import Split
-from fedstride.tasks.models.tensors import Examples, load_arrays
+from fedstride.tasks.models.tensors import Examples, begin_again, load_arrays
 from fedstride.tasks.statistics.over_sites import Report, report
 
 from . import protection
@@ -77,6 +77,7 @@ def load_into(job: Work, arrays: Arrays, which: str) -> None:
 
     Raises ConfigError if it is of another network.
     """
+    begin_again(job.model)
     try:
         load_arrays(job.model, arrays)
     except (RuntimeError, TypeError, ValueError) as error:

@@ -58,3 +58,17 @@ class Waves(Base):
 class Diverged(Base):
     def prepare(self):
         nn.init.constant_(self.last.bias, float("inf"))
+
+
+@part(model="counting")
+class Counting(Base):
+    """Counts its forward passes in a buffer that is not in its state_dict."""
+
+    def prepare(self):
+        self.register_buffer("seen", torch.zeros(()), persistent=False)
+        self.register_buffer("cache", None, persistent=False)
+
+    def forward(self, x):
+        self.seen = self.seen + self.training
+        self.cache = x.mean(0)
+        return super().forward(x) * (1 + self.seen)

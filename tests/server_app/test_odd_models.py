@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from desk import play, weights, whole_and_resumed
+from desk import play, table, weights, whole_and_resumed
 from safetensors import safe_open
 
 from fedstride.errors import ConfigError
@@ -53,6 +53,17 @@ def test_a_run_begins_with_the_model_of_another(tmp_path: Path, model: str) -> N
     first = play(tmp_path / "a", *SMALL, f"model={model}", "rounds=1").folder
     second = play(tmp_path / "b", *SMALL, f"model={model}", f"initial={first / 'model.safetensors'}")
     assert second.rows[-1]["screening/rejected"] == 0
+
+
+@pytest.mark.slow
+def test_a_buffer_outside_of_the_state_begins_anew_for_each_client(tmp_path: Path) -> None:
+    """Otherwise a client would find what another one has written, and the bits would depend on the workers."""
+    one, two = (
+        play(tmp_path / name, *SMALL, "model=counting", "strategy=fedavg", workers=workers).folder
+        for name, workers in (("one", 0), ("two", 2))
+    )
+    assert weights(one) == weights(two)
+    assert table(one) == table(two)
 
 
 @pytest.mark.parametrize(

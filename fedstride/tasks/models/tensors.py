@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -136,6 +137,26 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, Any]) -> None:
     }
     tied = {name: tensors[first] for name, first in tied_names(model).items() if first in tensors}
     model.load_state_dict(tensors | tied, strict=True)
+
+
+_begun: WeakKeyDictionary[nn.Module, list[dict[str, torch.Tensor | None]]] = WeakKeyDictionary()
+"""Buffers that are in no `state_dict`, as they were at first, module by module."""
+
+
+def begin_again(model: nn.Module) -> None:
+    """Give buffers that are in no `state_dict` (`persistent=False`) the values of the first call with it.
+
+    Loading a model does not change them. So what a forward pass writes for one client would be there for the next.
+    """
+    modules = list(model.modules())
+    if model not in _begun:
+        passing = [
+            {key: module._buffers.get(key) for key in module._non_persistent_buffers_set} for module in modules
+        ]
+        _begun[model] = [{key: None if it is None else it.clone() for key, it in of.items()} for of in passing]
+    for module, buffers in zip(modules, _begun[model], strict=True):
+        for key, value in buffers.items():
+            module._buffers[key] = None if value is None else value.clone()
 
 
 def tied_names(model: nn.Module) -> dict[str, str]:
