@@ -479,11 +479,14 @@ def test_torch_s_precision_on_a_gpu_is_restored(monkeypatch: pytest.MonkeyPatch)
         fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
         return [*precisions, fill, torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled()]
 
-    before = switches()
-    with user_process._torch():
-        numerics.repeatable(torch.device("cuda"))
-        assert switches() == [numerics.FULL] * 3 + [False, False, True] != before
-    assert switches() == before
+    with numerics.restored():
+        numerics._set(numerics.TF32)
+        torch.use_deterministic_algorithms(False)
+        before = switches()
+        with user_process._torch():
+            numerics.repeatable(torch.device("cuda"))
+            assert switches() == [numerics.FULL] * 3 + [False, False, True] != before
+        assert switches() == before
 
 
 @pytest.mark.slow
