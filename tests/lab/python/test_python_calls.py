@@ -480,7 +480,8 @@ def test_torch_s_precision_on_a_gpu_is_restored(monkeypatch: pytest.MonkeyPatch)
         return [*precisions, fill, torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled()]
 
     with numerics.restored():
-        numerics._set(numerics.TF32)
+        for of_convolutions in numerics._switches()[1:]:
+            of_convolutions.fp32_precision = numerics.TF32  # as torch begins
         torch.use_deterministic_algorithms(False)
         before = switches()
         with user_process._torch():
