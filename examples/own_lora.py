@@ -1,8 +1,8 @@
-"""A pretrained backbone with low-rank adapters (Hu et al., ICLR 2022): clients train and send these and the head.
+r"""A pretrained backbone with low-rank adapters (Hu et al., ICLR 2022): clients train and send these and the head.
 
 docs/networks.md has the lines that write the file for `initial`.
 
-fedstride run parts=examples/own_lora.py model=lora initial=examples/start.safetensors \\
+fedstride run parts=examples/own_lora.py model=lora initial=examples/start.safetensors \
     'train=["*.down","*.up","head"]'
 """
 
