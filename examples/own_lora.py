@@ -1,9 +1,8 @@
-r"""A pretrained backbone with low-rank adapters (Hu et al., ICLR 2022): clients train and send these and the head.
+"""A pretrained backbone with low-rank adapters (Hu et al., ICLR 2022): clients train and send these and the head.
 
 docs/networks.md has the lines that write the file for `initial`.
 
-fedstride run parts=examples/own_lora.py model=lora initial=examples/start.safetensors \
-    'train=["*.down","*.up","head"]'
+fedstride run parts=examples/own_lora.py model=lora initial=examples/start.safetensors 'train=[*.down,*.up,head]'
 """
 
 from typing import Annotated
