@@ -37,6 +37,9 @@ OF_MODELS = ("initial", "against")
 NAMING = ("resume", *OF_MODELS)
 """Settings that name what must be on the server."""
 
+LONGEST = 10_000
+"""Characters of a line that names a file; a path has at most 4,096."""
+
 CONFIG = "config.yaml"
 """What the folder of a run always has."""
 
@@ -182,8 +185,10 @@ def stored_models(config: Path) -> dict[str, str]:
     for key in OF_MODELS:
         start = next((number for number, line in enumerate(lines) if line.startswith(f"{key}:")), len(lines))
         rest = itertools.takewhile(lambda line: line.startswith(" "), lines[start + 1 :])  # of a long value
-        with contextlib.suppress(yaml.YAMLError):
-            value = (yaml.safe_load("\n".join([*lines[start : start + 1], *rest])) or {}).get(key)
+        text = "\n".join([*lines[start : start + 1], *rest])
+        with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):  # whatever it wrote
+            read = yaml.safe_load(text) if len(text) <= LONGEST else None
+            value = read.get(key) if isinstance(read, dict) else None
             found |= {key: value} if isinstance(value, str) else {}
     return found
 

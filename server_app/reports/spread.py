@@ -18,9 +18,9 @@ from .client_rows import AREA, counts_by_kind
 def spread(evaluation: Cohort) -> Row:
     """How far the clients' figures of a federated evaluation are apart: the worst one, and the 10th percentile.
 
-    The percentile is counted from the worst client, as `local/accuracy/p10`, with linear interpolation.
-    Only for figures with a better
-    direction that at least two clients have. Also, of differences of two models, the intervals over all clients.
+    The percentile is counted from the worst client, as `local/accuracy/p10`, with linear interpolation. Only for
+    figures with a better direction that at least two clients have. Also, of differences of two models, the
+    intervals over all clients.
     """
     row: Row = {}
     for name in evaluation.selections:

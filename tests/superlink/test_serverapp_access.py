@@ -126,7 +126,19 @@ def test_a_resumed_run_may_read_the_model_that_it_began_with(server: Path, name:
     (folder / "config.yaml").write_text(f"initial: {secret}\n")  # by a hostile ServerApp
     with pytest.raises(ConfigError, match=r"secret' is not a file below .*models"):
         place(server).grant(10, {"overrides": f"resume={folder}"})
-    for text in ("initial: [1\n", "initial:\n", "", "\0", "initial: 3\nagainst: {a: b}\n", f"x: {secret}"):
+    odd = (
+        "[1",
+        "",
+        "3",
+        "{a: b}",
+        "2001-99-99",
+        "[" * 9_000,
+        "[" * 3_000_000,
+        "!!python/name:os.system",
+        "&a [*a]",
+    )
+    lines = [f"{key}: {value}" for key in ("initial", "against") for value in odd]
+    for text in (*lines, "", "\0", f"x: {secret}", f"initial:{secret}", "initial", "initial: |\n  \n"):
         (folder / "config.yaml").write_text(text)
         assert place(server).grant(11, {"overrides": f"resume={folder}"}).read == ()
 
