@@ -126,6 +126,8 @@ SINGLE = {  # runs of seed 1: the line of the table, and the columns of these ro
     "fednnnn-table2/mnist_noniid_b-fednnnn-seed1": ("N1", [100]),
     "fednnnn-table2/mnist_iid_b-fedavg-seed1": ("N3", [100]),
     "fednnnn-table2/mnist_iid_b-fednnnn-seed1": ("N3", [100]),
+    "fedlws-table1/fashionmnist_a0.1-feddisco-seed1": ("FedDisco", [200, 100]),
+    "fedlws-table1/fashionmnist_a0.1-feddisco+fedlws-seed1": ("FedDisco + FedLWS", [200, 100]),
     "two_d_lrd-table3/cifar10-fedavg-seed1": ("FedAvg (D4)", [3000]),
     "two_d_lrd-table3/cifar10-two_d_lrd-seed1": ("2D-LRD (D4)", [3000]),
     "two_d_lrd-fig5/*decay=additive": ("Additive-Tuning", [3000]),
