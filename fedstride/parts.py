@@ -274,5 +274,5 @@ def _why_not_called(kind: Callable[..., Any], arguments: Sequence[Any], options:
     except TypeError as error:
         return str(error)
     except ValueError:  # it has no signature
-        return None
+        pass
     return None

@@ -12,9 +12,11 @@ import os
 import signal
 import socket
 from collections.abc import Iterator, Mapping
+from logging import WARNING
 from typing import Any, NamedTuple
 
 from fedstride.errors import RunError
+from fedstride.flower.logs import log
 from fedstride.processes import unix_signals
 from server_app.records.versions import versions
 
@@ -161,6 +163,11 @@ def unusable(process: ProcessFacts, demands: Demands) -> str | None:
     if demands.closed and not process.closed:
         return f"the Ray of {process.host} was started without a token; {OPEN}"
     return None if process.sees else f"{process.host} does not see {demands.folder}, which all machines must share"
+
+
+def say_not_used(reason: str) -> None:
+    """Log why a machine is not used."""
+    log(WARNING, "a machine of the Ray cluster is not used: %s", reason)
 
 
 def _comparable(name: str, version: str) -> str:

@@ -7,13 +7,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from logging import WARNING
 from pathlib import Path
 from typing import Any
 
-from fedstride.errors import RunError, require
+from fedstride.errors import require
 from fedstride.flower import identity
-from fedstride.flower.logs import log
 from fedstride.processes.unix_signals import STOPPED
 from server_app.config.allowed_by_user import OPEN_CLUSTER
 from server_app.config.compose import from_yaml, to_yaml
@@ -38,7 +36,7 @@ def pool_of(config: Config) -> Iterator[RayPool]:
     demands = _demands(config, folder)
     with ray_cluster.connected(demands.closed) as ray:
         needs = _needs(config, ray.cluster_resources())
-        wanted = config.workers or min(_room_in(ray.cluster_resources(), needs), config.cohort_size)
+        wanted = config.workers or min(room(needs, ray.cluster_resources()), config.cohort_size)
         with RayPool(ray, make, wanted, demands, **needs) as pool:
             yield pool
 
@@ -70,7 +68,7 @@ def run_jobs(
         needs = _most(_needs(job.config, ray.cluster_resources()) for job in jobs)
         machines = Machines(ray, demands, needs)
         for reason in machines.reasons:
-            log(WARNING, "a machine of the Ray cluster is not used: %s", reason)
+            ray_cluster.say_not_used(reason)
         remote = ray.remote(_run_there)
         options = {"num_cpus": needs["cpus"], "num_gpus": needs["gpus"], "max_retries": 0}
         waiting = list(reversed(jobs))
@@ -126,13 +124,3 @@ def _most(needs: Iterable[dict[str, float]]) -> dict[str, float]:
     """What is enough for each of several runs."""
     of_each = list(needs)
     return {kind: max(each[kind] for each in of_each) for kind in of_each[0]}
-
-
-def _room_in(there: Mapping[str, float], needs: Mapping[str, float]) -> int:
-    """The number of workers for which the cluster has room. Raises RunError if it has none."""
-    if (found := room(needs, there)) < 1:
-        raise RunError(
-            f"the Ray cluster has {there.get('CPU', 0.0):g} processor cores and {there.get('GPU', 0.0):g} GPUs; a "
-            f"worker needs {needs['cpus']:g} and {needs['gpus']:g}"
-        )
-    return found

@@ -11,13 +11,11 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from logging import WARNING
 from typing import Any
 
 import numpy as np
 
 from fedstride.errors import RunError, printable
-from fedstride.flower.logs import log
 
 from . import ray_cluster
 from .jobs import Queue, Work, WorkerJob
@@ -178,7 +176,7 @@ class RayPool:
         reason = in_words(error) if error is not None else ray_cluster.unusable(future.result(), self._demands)
         if reason is not None:
             if self._first.done() and reason not in self._reasons:  # `notes` are read already
-                log(WARNING, "a machine of the Ray cluster is not used: %s", reason)
+                ray_cluster.say_not_used(reason)
             self._reasons.add(reason)
             self._ray.kill(actor)
             return

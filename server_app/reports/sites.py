@@ -181,7 +181,7 @@ def figures_in(row: Mapping[str, Any], measured: float | None = None) -> dict[st
     for metric in row:
         prefix, _, name = metric.partition("/")
         if prefix not in (wire.LOCAL, "test") or "/" in name or metric == wire.MEASURED:
-            continue  # what is below a figure, such as its error, is no figure
+            continue  # local/auroc/error, for example, belongs to a figure and is none itself
         value = number(row, metric)
         if value is not None:
             rows = of_sites if prefix == wire.LOCAL else None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import numpy as np
 
 from fedstride.figures.intervals_by_counts import deviation_from_bins
 from fedstride.figures.metrics import DEVIATION, SMALLEST, fact
@@ -28,15 +27,11 @@ def spread(evaluation: Cohort) -> Row:
         values = sorted(evaluation.numbers(name).values(), reverse=better == "smaller")  # the worst first
         if better is None or len(values) < 2 or not name.startswith(f"{wire.LOCAL}/"):
             continue
-        row |= {f"{name}/worst": values[0], f"{name}/p10": _tenth(values)}
+        row |= {
+            f"{name}/worst": values[0],
+            f"{name}/p10": float(np.quantile(values, 0.9 if better == "smaller" else 0.1)),
+        }
     return row | _deviation(evaluation) | _smallest(evaluation) | differences.of_all(evaluation)
-
-
-def _tenth(values: Sequence[float]) -> float:
-    """A tenth of the way from the first to the last of these values, of which there are at least two."""
-    at = 0.1 * (len(values) - 1)
-    below = math.floor(at)
-    return values[below] + (at - below) * (values[below + 1] - values[below])
 
 
 def _smallest(evaluation: Cohort) -> Row:

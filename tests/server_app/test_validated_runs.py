@@ -71,7 +71,7 @@ class Accepted:
 @pytest.mark.slow
 @pytest.mark.parametrize("inside", ["feddyn", "scaffold", "scaffold strategy.inner.recover=false"])
 def test_a_client_keeps_no_state_of_a_round_in_which_its_reply_is_left_out(tmp_path: Path, inside: str) -> None:
-    """Otherwise server and client differ in its memory: all memories restart, or c is no mean of c_k any more."""
+    """Otherwise server and client know different states: FedDyn starts again from zero, c is no mean of c_k."""
     name, *settings = inside.split()
     seen = Accepted()
     given = (f"strategy={name}+validated", *settings, "strategy.sure=0", "task.proxy=test", "rounds=6")

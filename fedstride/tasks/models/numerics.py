@@ -70,15 +70,13 @@ def restored() -> Iterator[None]:
     exact = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     search = torch.backends.cudnn.benchmark
-    precisions = [switch.fp32_precision for switch in _switches()]
     try:
-        yield
+        with _precision_restored():
+            yield
     finally:
         torch.use_deterministic_algorithms(exact[0], warn_only=exact[1])
         torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = search
-        for switch, value in zip(_switches(), precisions, strict=True):
-            switch.fp32_precision = value
 
 
 @contextlib.contextmanager
@@ -109,8 +107,14 @@ def older_switches() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _all_set(precision: str) -> Iterator[None]:
+    with _precision_restored():
+        _set(precision)
+        yield
+
+
+@contextlib.contextmanager
+def _precision_restored() -> Iterator[None]:
     before = [switch.fp32_precision for switch in _switches()]
-    _set(precision)
     try:
         yield
     finally:

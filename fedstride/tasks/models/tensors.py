@@ -139,8 +139,8 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, Any]) -> None:
     model.load_state_dict(tensors | tied, strict=True)
 
 
-_begun: WeakKeyDictionary[nn.Module, list[dict[str, torch.Tensor | None]]] = WeakKeyDictionary()
-"""Buffers that are in no `state_dict`, as they were at first, module by module."""
+_begun: WeakKeyDictionary[nn.Module, dict[tuple[str, str], torch.Tensor | None]] = WeakKeyDictionary()
+"""Buffers that are in no `state_dict`, as they were at first, by the names of their module and of themselves."""
 
 
 def begin_again(model: nn.Module) -> None:
@@ -148,15 +148,19 @@ def begin_again(model: nn.Module) -> None:
 
     Loading a model does not change them. So what a forward pass writes for one client would be there for the next.
     """
-    modules = list(model.modules())
-    if model not in _begun:
-        passing = [
-            {key: module._buffers.get(key) for key in module._non_persistent_buffers_set} for module in modules
-        ]
-        _begun[model] = [{key: None if it is None else it.clone() for key, it in of.items()} for of in passing]
-    for module, buffers in zip(modules, _begun[model], strict=True):
-        for key, value in buffers.items():
-            module._buffers[key] = None if value is None else value.clone()
+    begun = _begun.get(model)
+    if begun is None:
+        begun = _begun[model] = {
+            (name, key): _copy(module._buffers.get(key))
+            for name, module in model.named_modules()
+            for key in module._non_persistent_buffers_set
+        }
+    for (name, key), value in begun.items():
+        model.get_submodule(name)._buffers[key] = _copy(value)
+
+
+def _copy(buffer: torch.Tensor | None) -> torch.Tensor | None:
+    return None if buffer is None else buffer.clone()
 
 
 def tied_names(model: nn.Module) -> dict[str, str]:

@@ -65,12 +65,12 @@ def as_task(
     `stored`: the type of a column that the file stores as numbers, so how the file writes them does not matter.
     """
     forms = [form] if stored is None else [replace(form, decimal=POINT, thousands=""), form]
-    has_points = forms[0].decimal == POINT and forms[0].thousands != POINT
+    form = forms[0]
+    has_points = form.decimal == POINT and form.thousands != POINT
     same = alike if has_points or not is_number else _itself
     words = {same(text): "" for text in (*form.missing, *origin.missing)}
     words |= {same(old): new for old, new in origin.words}
     codes = _codes(words, forms, origin, stored) if is_number and not origin.date else {}
-    form = forms[0]
     changes = is_number and _changes(form, origin)
     if not words and not changes:
         return cells
